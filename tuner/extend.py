@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from tuner.core.model.rates import rates_of as rates_of
     from tuner.core.plan.graph.boxes import Bound as Bound
     from tuner.core.plan.graph.boxes import Box as Box
+    from tuner.core.plan.graph.boxes import BoxRead as BoxRead
     from tuner.core.plan.graph.boxes import Extent as Extent
-    from tuner.core.plan.graph.boxes import Read as BoxRead  # noqa: F401  # `__all__` has it
     from tuner.core.plan.graph.boxes import RunTimeInput as RunTimeInput
     from tuner.core.plan.graph.boxes import TileSpace as TileSpace
     from tuner.core.plan.graph.boxes import along as along
@@ -68,12 +68,11 @@ if TYPE_CHECKING:
     from tuner.errors import WorkerError as WorkerError
     from tuner.search.launch_op import LaunchOpSearch as LaunchOpSearch
 
-#: The contents of each module: the exported names, each followed by a colon and its name in the module if that is
-#: different.
+#: The exported names of each module.
 PLACES = {
     "tuner.core.model.launch_ops": "LaunchTimeline TimedTask",
     "tuner.core.model.rates": "rates_of",
-    "tuner.core.plan.graph.boxes": "Bound Box Extent BoxRead:Read RunTimeInput TileSpace along whole",
+    "tuner.core.plan.graph.boxes": "Bound Box Extent BoxRead RunTimeInput TileSpace along whole",
     "tuner.core.plan.op_launches": "OpLaunch OpLaunches number pointer room table",
     "tuner.core.problem.asked": "AskedOp AskedWorkload asked_field",
     "tuner.core.problem.dtype": "Dtype",
@@ -103,11 +102,7 @@ PLACES = {
     "tuner.workers.gpu.library.vendor": "Vendor",
     "tuner.workers.gpu.tensors.op_data": "Arrays OpData",
 }
-_FOUND = {
-    name: (module, there or name)
-    for module, names in PLACES.items()
-    for name, _, there in (one.partition(":") for one in names.split())
-}
+_FOUND = {name: module for module, names in PLACES.items() for name in names.split()}
 
 __all__ = list(_FOUND)
 
@@ -116,5 +111,4 @@ def __getattr__(name: str) -> Any:
     """An exported name, loaded from its module."""
     if name not in _FOUND:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}: it has {', '.join(_FOUND)}")
-    module, there = _FOUND[name]
-    return getattr(import_module(module), there)
+    return getattr(import_module(_FOUND[name]), name)

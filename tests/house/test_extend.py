@@ -40,7 +40,7 @@ def test_editors_see_the_names_that_are_there_and_each_is_where_it_is_said_to_be
         for module, there, name in _imports(ast.parse((ROOT / "tuner/extend.py").read_text(encoding="utf-8")))
         if module.startswith("tuner.")
     }
-    listed = {(module, there, name) for name, (module, there) in extend._FOUND.items()}
+    listed = {(module, name, name) for name, module in extend._FOUND.items()}
     assert said == {one for one in listed if not one[0].startswith(_NEEDS_A_CARD)}
     for module, there, name in said:
         assert getattr(extend, name) is getattr(import_module(module), there), name

@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 from hypothesis import strategies as st
 
-from tuner.core.plan.graph.boxes import STEP, Box, Extent, Read, TileSpace, along, whole
+from tuner.core.plan.graph.boxes import STEP, Box, BoxRead, Extent, TileSpace, along, whole
 from tuner.core.plan.graph.tile_graph import TaskGraph
 
 
@@ -77,7 +77,7 @@ def written(draw: st.DrawFn, tensor: str) -> Written:
 
 
 @st.composite
-def reads_of(draw: st.DrawFn, tensor: str, shape: tuple[int, ...], grid: tuple[int, ...], num_steps: int) -> Read:
+def reads_of(draw: st.DrawFn, tensor: str, shape: tuple[int, ...], grid: tuple[int, ...], num_steps: int) -> BoxRead:
     """A random box of a tensor, and a step, for each tile; some boxes are empty."""
     is_late = draw(st.booleans())
     sizes = {**dict(enumerate(grid)), STEP: num_steps}
@@ -97,7 +97,7 @@ def reads_of(draw: st.DrawFn, tensor: str, shape: tuple[int, ...], grid: tuple[i
         rng = np.random.default_rng(draw(st.integers(0, 2**16)))
         begin = rng.integers(0, size + 1, form)
         extents.append(Extent(axes=tuple(axes), begin=begin, end=np.minimum(begin + rng.integers(0, 4, form), size)))
-    return Read(box=Box(tensor=tensor, extents=tuple(extents)), is_late=is_late)
+    return BoxRead(box=Box(tensor=tensor, extents=tuple(extents)), is_late=is_late)
 
 
 @st.composite

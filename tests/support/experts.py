@@ -12,7 +12,7 @@ import numpy as np
 
 from tests.support.box_graphs import BoxGraph, box_graph
 from tests.support.task_machine import Arithmetic, Memory, Tensor, left
-from tuner.core.plan.graph.boxes import STEP, Bound, Box, Read, RunTimeInput, TileSpace, along, whole
+from tuner.core.plan.graph.boxes import STEP, Bound, Box, BoxRead, RunTimeInput, TileSpace, along, whole
 
 EXPERTS, TOKENS, CHANNELS = 3, 6, 4
 ROUTED = RunTimeInput(name="routed", count=EXPERTS, least=0, most=TOKENS)
@@ -34,8 +34,8 @@ def product(name: str, source: str, *, tile: int = 2, parts: int = 1, limit: Run
         num_parts=parts,
         writes=(Box(tensor=name, extents=(expert, tokens, channels)),),
         reads=(
-            Read(box=Box(tensor=source, extents=(expert, tokens, steps))),
-            Read(box=Box(tensor=f"{name}.weight", extents=(expert, channels, steps))),
+            BoxRead(box=Box(tensor=source, extents=(expert, tokens, steps))),
+            BoxRead(box=Box(tensor=f"{name}.weight", extents=(expert, channels, steps))),
         ),
         row_axes=2,
         bounds=bounds_of(name, source, limit=limit),
@@ -50,7 +50,7 @@ def total(name: str, source: str, *, tile: int = 2, limit: RunTimeInput = ROUTED
         grid=(EXPERTS, len(channels.begin)),
         num_steps=len(steps.begin),
         writes=(Box(tensor=name, extents=(expert, channels)),),
-        reads=(Read(box=Box(tensor=source, extents=(expert, steps, channels))),),
+        reads=(BoxRead(box=Box(tensor=source, extents=(expert, steps, channels))),),
         bounds=bounds_of(source, limit=limit),
     )
 
@@ -64,8 +64,8 @@ def with_all_tokens(name: str, source: str, tokens: str) -> TileSpace:
         num_steps=1,
         writes=(Box(tensor=name, extents=(expert, channels)),),
         reads=(
-            Read(box=Box(tensor=source, extents=(expert, channels))),
-            Read(box=Box(tensor=tokens, extents=(expert, whole(TOKENS), channels)), is_late=True),
+            BoxRead(box=Box(tensor=source, extents=(expert, channels))),
+            BoxRead(box=Box(tensor=tokens, extents=(expert, whole(TOKENS), channels)), is_late=True),
         ),
     )
 

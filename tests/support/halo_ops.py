@@ -17,7 +17,7 @@ import numpy as np
 from tests.support.box_graphs import BoxGraph, box_graph
 from tests.support.task_machine import Arithmetic, Memory, Tensor, block
 from tuner.core.plan.build import plan_of
-from tuner.core.plan.graph.boxes import STEP, Box, Extent, Read, TileSpace, along, whole
+from tuner.core.plan.graph.boxes import STEP, Box, BoxRead, Extent, TileSpace, along, whole
 from tuner.core.plan.graph.tile_graph import TaskGraph
 from tuner.core.plan.order.split_tasks import parted
 from tuner.core.plan.table.words import Plan
@@ -57,8 +57,8 @@ def _num_steps(shape: Shape) -> int:
 def product(name: str, source: str, shape: Shape) -> TileSpace:
     """[h, w, c] from whole rows of [h, w, c]; two coordinates."""
     rows, columns = along(0, shape.h, shape.tile_h), along(1, shape.channels, shape.tile_c)
-    inputs = Read(box=Box(tensor=source, extents=(rows, whole(shape.w), _by_channels(shape))))
-    weights = Read(box=Box(tensor=f"{name}.weight", extents=(columns, _by_channels(shape))))
+    inputs = BoxRead(box=Box(tensor=source, extents=(rows, whole(shape.w), _by_channels(shape))))
+    weights = BoxRead(box=Box(tensor=f"{name}.weight", extents=(columns, _by_channels(shape))))
     return TileSpace(
         name=name,
         grid=(len(rows.begin), len(columns.begin)),
@@ -74,10 +74,10 @@ def blur(name: str, source: str, shape: Shape, *, halo: int = 1) -> TileSpace:
     near = [along(axis, size, tile, before=halo, after=halo) for axis, (size, tile) in enumerate(sides)]
     own = [along(axis, size, tile) for axis, (size, tile) in enumerate(sides)]
     columns = along(2, shape.channels, shape.tile_c)
-    reads = [Read(box=Box(tensor=source, extents=(*near, _by_channels(shape))))]
+    reads = [BoxRead(box=Box(tensor=source, extents=(*near, _by_channels(shape))))]
     if shape.adds:
-        reads.append(Read(box=Box(tensor=source, extents=(*own, columns)), is_late=True))
-    reads.append(Read(box=Box(tensor=f"{name}.weight", extents=(columns, _by_channels(shape)))))
+        reads.append(BoxRead(box=Box(tensor=source, extents=(*own, columns)), is_late=True))
+    reads.append(BoxRead(box=Box(tensor=f"{name}.weight", extents=(columns, _by_channels(shape)))))
     return TileSpace(
         name=name,
         grid=tuple(len(extent.begin) for extent in (*own, columns)),
@@ -99,8 +99,8 @@ def scan(name: str, source: str, shape: Shape) -> TileSpace:
         num_steps=1,
         writes=(Box(tensor=name, extents=(rows, whole(shape.w), columns)),),
         reads=(
-            Read(box=Box(tensor=source, extents=(rows, whole(shape.w), columns))),
-            Read(box=Box(tensor=name, extents=(before, whole(shape.w), columns))),
+            BoxRead(box=Box(tensor=source, extents=(rows, whole(shape.w), columns))),
+            BoxRead(box=Box(tensor=name, extents=(before, whole(shape.w), columns))),
         ),
     )
 

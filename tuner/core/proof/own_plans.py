@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tuner.core.plan.graph.boxes import Box, Extent, Read, TileSpace, whole
+from tuner.core.plan.graph.boxes import Box, BoxRead, Extent, TileSpace, whole
 from tuner.core.plan.graph.lowering import limits_problem
 from tuner.core.plan.op_launches import OpLaunches, check_op_launches
 from tuner.core.problem.dtype import ELEMENTS
@@ -223,5 +223,5 @@ def _largest(extent: Extent) -> int:
 
 def _caller(outputs: Sequence[Tensor]) -> TileSpace:
     """The caller as a reader: it reads all outputs of the op."""
-    reads = tuple(Read(box=Box(tensor=tensor.name, extents=tuple(map(whole, tensor.shape)))) for tensor in outputs)
+    reads = tuple(BoxRead(box=Box(tensor=tensor.name, extents=tuple(map(whole, tensor.shape)))) for tensor in outputs)
     return TileSpace(name="the caller", grid=(1, 1), num_steps=1, writes=(), reads=reads)

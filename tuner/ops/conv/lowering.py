@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tuner.core.plan.graph.boxes import STEP, Box, Extent, Ints, Read, TileSpace, along, whole
+from tuner.core.plan.graph.boxes import STEP, Box, BoxRead, Extent, Ints, TileSpace, along, whole
 from tuner.core.schedule.tiling import Tile
 from tuner.ops.conv.op import ConvOp
 
@@ -16,10 +16,10 @@ def lower(op: ConvOp, tile: Tile, chosen: None = None, *, num_parts: int = 1, in
     pixels depend on: the pixels of its rows and a halo, only in the images to which its own pixels belong.
     """
     pixels, filters = along(0, op.m, tile.m), along(1, op.n, tile.n)
-    reads = [Read(box=Box(tensor=op.source, extents=(read_pixels(op, tile.m), whole(op.channels))), in_band=in_band)]
+    reads = [BoxRead(box=Box(tensor=op.source, extents=(read_pixels(op, tile.m), whole(op.channels))), in_band=in_band)]
     for tensor, _ in (read for part in reversed(op.parts) for read in part.late_reads(op)):
-        reads.append(Read(box=Box(tensor=tensor, extents=(pixels, filters)), is_late=True))
-    reads.append(Read(box=Box(tensor=f"{op.name}.weight", extents=(filters, along(STEP, op.k, tile.k)))))
+        reads.append(BoxRead(box=Box(tensor=tensor, extents=(pixels, filters)), is_late=True))
+    reads.append(BoxRead(box=Box(tensor=f"{op.name}.weight", extents=(filters, along(STEP, op.k, tile.k)))))
     return TileSpace(
         name=op.name,
         grid=(len(pixels.begin), len(filters.begin)),

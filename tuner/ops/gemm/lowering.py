@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tuner.core.plan.graph.boxes import STEP, Box, Read, TileSpace, along, whole
+from tuner.core.plan.graph.boxes import STEP, Box, BoxRead, TileSpace, along, whole
 from tuner.core.schedule.tiling import Tile
 from tuner.ops.gemm.op import GemmOp
 
@@ -16,18 +16,20 @@ def lower(op: GemmOp, tile: Tile, chosen: None = None, *, num_parts: int = 1, in
     arrived.
     """
     rows, columns = along(0, op.m, tile.m), along(1, op.n, tile.n)
-    inputs = Read(box=Box(tensor=op.source, extents=(rows, along(STEP, op.k, tile.k))), in_band=in_band)
+    inputs = BoxRead(box=Box(tensor=op.source, extents=(rows, along(STEP, op.k, tile.k))), in_band=in_band)
     reads = [inputs]
     if in_band:
-        reads.append(Read(box=Box(tensor=op.source, extents=(rows, whole(op.k))), is_late=True))
+        reads.append(BoxRead(box=Box(tensor=op.source, extents=(rows, whole(op.k))), is_late=True))
     for tensor in (tensor for part in op.parts for tensor in part.step_reads(op)):
-        reads.append(Read(box=Box(tensor=tensor, extents=(rows, along(STEP, op.k, tile.k)))))
+        reads.append(BoxRead(box=Box(tensor=tensor, extents=(rows, along(STEP, op.k, tile.k)))))
     for tensor, are_rows in (read for part in reversed(op.parts) for read in part.late_reads(op)):
-        reads.append(Read(box=Box(tensor=tensor, extents=(rows, whole(op.k) if are_rows else columns)), is_late=True))
+        reads.append(
+            BoxRead(box=Box(tensor=tensor, extents=(rows, whole(op.k) if are_rows else columns)), is_late=True)
+        )
     written = (op.name, *(one.name for one in op.made))
     for half in range(op.rows_per_column):
         mine = along(1, op.n, tile.n, offset=half * op.n)
-        reads.append(Read(box=Box(tensor=f"{op.name}.weight", extents=(mine, along(STEP, op.k, tile.k)))))
+        reads.append(BoxRead(box=Box(tensor=f"{op.name}.weight", extents=(mine, along(STEP, op.k, tile.k)))))
     return TileSpace(
         name=op.name,
         grid=(-(-op.m // tile.m), -(-op.n // tile.n)),

@@ -14,7 +14,7 @@ from tests.support.box_cells import tiles_named, tiles_of, tiles_read
 from tests.support.box_graphs import BoxGraph, box_graph, box_graphs
 from tests.support.cases import graphs
 from tuner.core.plan.graph import needs
-from tuner.core.plan.graph.boxes import STEP, Bound, Box, Extent, Read, RunTimeInput, TileSpace, along, whole
+from tuner.core.plan.graph.boxes import STEP, Bound, Box, BoxRead, Extent, RunTimeInput, TileSpace, along, whole
 from tuner.core.plan.graph.tile_graph import TileGraph
 
 
@@ -72,7 +72,7 @@ def test_rows_of_an_edge_are_those_of_its_tiles(graph: BoxGraph) -> None:
 
 def test_a_box_that_goes_by_steps_in_two_dimensions_is_a_diagonal() -> None:
     writes = Box(tensor="a", extents=(along(0, 4, 1), along(1, 4, 2)))
-    read = Read(box=Box(tensor="a", extents=(along(STEP, 4, 1), along(STEP, 4, 1))))
+    read = BoxRead(box=Box(tensor="a", extents=(along(STEP, 4, 1), along(STEP, 4, 1))))
     own = Box(tensor="b", extents=(along(0, 1, 1),))
     reader = TileSpace(name="b", grid=(1,), num_steps=4, writes=(own,), reads=(read,))
     graph = box_graph(TileSpace(name="a", grid=(4, 2), num_steps=1, writes=(writes,), reads=()), reader)
@@ -83,7 +83,7 @@ def test_a_box_that_is_empty_in_another_dimension_has_no_rows() -> None:
     """Found by chance: considering only the rows, it overlaps."""
     writes = Box(tensor="a", extents=(along(0, 2, 1), along(1, 2, 1)))
     empty = Extent(axes=(), begin=np.array(1), end=np.array(1))
-    read = Read(box=Box(tensor="a", extents=(along(0, 2, 1), empty)), is_late=True)
+    read = BoxRead(box=Box(tensor="a", extents=(along(0, 2, 1), empty)), is_late=True)
     reader = TileSpace(
         name="b", grid=(2,), num_steps=1, writes=(Box(tensor="b", extents=(along(0, 2, 1),)),), reads=(read,)
     )
@@ -93,7 +93,7 @@ def test_a_box_that_is_empty_in_another_dimension_has_no_rows() -> None:
     assert not edge.needs_of_tiles().tiles.size
 
 
-def box_graph_of(read: Read, graph: BoxGraph, consumer: int) -> BoxGraph:
+def box_graph_of(read: BoxRead, graph: BoxGraph, consumer: int) -> BoxGraph:
     """The same ops, but op `consumer` only has `read`, and is not split."""
     ops = [
         TileSpace(
@@ -130,7 +130,10 @@ def box_graph_of(read: Read, graph: BoxGraph, consumer: int) -> BoxGraph:
         (lambda: space_of((along(0, 6, 2),), grid=(3,), bounds=(bound("a", -1),)), "in dimension -1 by None, which"),
         (lambda: RunTimeInput(name="n", count=1, least=3, most=2), "1 numbers of 3 to 2; .* 0 <= least <= most"),
         (lambda: RunTimeInput(name="n", count=0, least=0, most=2), "at least"),
-        (lambda: Read(box=Box(tensor="a", extents=(along(STEP, 4, 2),)), is_late=True), "does not move with the steps"),
+        (
+            lambda: BoxRead(box=Box(tensor="a", extents=(along(STEP, 4, 2),)), is_late=True),
+            "does not move with the steps",
+        ),
         (lambda: space_of((along(0, 6, 2),), grid=(4,)), r"must be \(4,\)"),
         (lambda: space_of((along(STEP, 6, 2),), grid=(3,)), "writes one box of a"),
         (lambda: space_of((whole(0),), grid=(3,)), "not be empty"),

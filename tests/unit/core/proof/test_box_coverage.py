@@ -8,20 +8,20 @@ from hypothesis import given
 from tests.support.box_cells import cells, tiles_of
 from tests.support.box_graphs import BoxGraph, box_graph, box_graphs
 from tests.support.cases import graphs
-from tuner.core.plan.graph.boxes import STEP, Box, Extent, Read, TileSpace, along, whole
+from tuner.core.plan.graph.boxes import STEP, Box, BoxRead, Extent, TileSpace, along, whole
 from tuner.core.plan.graph.tile_graph import TileGraph
 from tuner.core.proof.box_coverage import check_boxes
 from tuner.errors import CoverageError
 
 
-def tiles_of_shape(name: str, size: int, tile: int, *reads: Read, width: int = 4) -> TileSpace:
+def tiles_of_shape(name: str, size: int, tile: int, *reads: BoxRead, width: int = 4) -> TileSpace:
     """Tiles of whole rows of a tensor [size, width]."""
     box = Box(tensor=name, extents=(along(0, size, tile), whole(width)))
     return TileSpace(name=name, grid=(-(-size // tile),), num_steps=2, writes=(box,), reads=reads)
 
 
-def read_of(rows: Extent, columns: Extent, **options: bool) -> Read:
-    return Read(box=Box(tensor="a", extents=(rows, columns)), **options)
+def read_of(rows: Extent, columns: Extent, **options: bool) -> BoxRead:
+    return BoxRead(box=Box(tensor="a", extents=(rows, columns)), **options)
 
 
 def problem_of(graph: BoxGraph | TileGraph) -> str:
@@ -99,7 +99,7 @@ def test_two_ops_that_write_one_element_are_refused() -> None:
 
 
 def test_a_tensor_of_another_number_of_dimensions_is_refused() -> None:
-    flat = Read(box=Box(tensor="a", extents=(along(0, 6, 2),)))
+    flat = BoxRead(box=Box(tensor="a", extents=(along(0, 6, 2),)))
     assert "a different number of dimensions" in problem_of(
         box_graph(tiles_of_shape("a", 6, 2), tiles_of_shape("b", 6, 2, flat))
     )

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.support.conv_pairs import CASES, pair, workload
-from tuner.core.plan.graph.boxes import Extent, Read
+from tuner.core.plan.graph.boxes import BoxRead, Extent
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.proof.own_plans import check_own_plan, proven_plan
 from tuner.errors import CoverageError, InvalidInput
@@ -127,7 +127,7 @@ def test_padding_from_the_neighbouring_image_is_refused(monkeypatch: pytest.Monk
         images = read.box.extents[3]
         wide = Extent(axes=images.axes, begin=images.begin, end=np.minimum(images.end + 1, op.images))
         box = replace(read.box, extents=(*read.box.extents[:3], wide, *read.box.extents[4:]))
-        return (*before, replace(last, reads=(Read(box=box), *filters)))
+        return (*before, replace(last, reads=(BoxRead(box=box), *filters)))
 
     monkeypatch.setattr(plans, "spaces_of", planted)
     with pytest.raises(CoverageError, match=r"both\.first\[0:1, 0:1, 0:1, 0:2"):

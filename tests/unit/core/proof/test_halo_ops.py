@@ -35,7 +35,7 @@ from tests.support.proof import MUTATIONS, REASONS
 from tests.support.task_machine import launch_plan
 from tuner.core.model.rates import rates_of
 from tuner.core.model.simulate import simulate_launch
-from tuner.core.plan.graph.boxes import Box, Extent, Read, TileSpace
+from tuner.core.plan.graph.boxes import Box, BoxRead, Extent, TileSpace
 from tuner.core.plan.graph.cover import Waits
 from tuner.core.plan.table.header import TICKET
 from tuner.core.plan.table.words import Plan
@@ -85,7 +85,7 @@ def test_every_plan_of_them_is_proven_and_computes_what_the_ops_are(
 def test_waits_for_two_producers_stand_in_the_order_of_the_steps() -> None:
     shape = Shape(channels=8, tile_c=2, step_c=2, tile_h=4)
     last = product("m", "a", shape)
-    other = Read(box=Box(tensor="b", extents=last.reads[0].box.extents))
+    other = BoxRead(box=Box(tensor="b", extents=last.reads[0].box.extents))
     graph = box_graph(
         product("a", "x", shape), product("b", "x", shape), replace(last, reads=(last.reads[0], other, last.reads[1]))
     )
@@ -218,7 +218,7 @@ def test_a_read_that_is_off_by_one_needs_other_waits() -> None:
     rows = ops[1].reads[0].box.extents[0]
     further = Extent(axes=rows.axes, begin=rows.begin.copy(), end=np.minimum(rows.end + 1, 6))
     box = Box(tensor="a", extents=(further, *ops[1].reads[0].box.extents[1:]))
-    shifted = box_graph(ops[0], replace(ops[1], reads=(Read(box=box), *ops[1].reads[1:])), ops[2])
+    shifted = box_graph(ops[0], replace(ops[1], reads=(BoxRead(box=box), *ops[1].reads[1:])), ops[2])
     plan = random_plan(box_graph(*ops), random.Random(0), num_ctas=1, granularity=Granularity.TILE)
     with pytest.raises(SafetyError, match=r"\(s tile 0,0\) can load .* before task \d \(a tile 1,0\) .* a\[0:3, "):
         prove(plan, shifted)
@@ -261,7 +261,7 @@ def test_late_waits_of_a_blur_are_left_out_only_where_its_steps_cover_them() -> 
     assert not (plan.waits[:, 4] > 3).any()
     shape = Shape(h=6)
     around = blur("b", "s", shape)  # adds what is above its halo of s, which is further down
-    above = Read(box=Box(tensor="a", extents=(*around.reads[0].box.extents[:2], WHOLE)), is_late=True)
+    above = BoxRead(box=Box(tensor="a", extents=(*around.reads[0].box.extents[:2], WHOLE)), is_late=True)
     graph = box_graph(
         product("a", "x", shape), scan("s", "a", shape), replace(around, reads=(*around.reads[:1], above))
     )
@@ -277,7 +277,7 @@ def test_a_part_waits_late_for_what_its_own_steps_do_not_stand_for(parts: int, w
     shape = Shape(tile_c=2)
     last = replace(product("m", "s", shape), num_parts=parts)
     box = Box(tensor="a", extents=(last.writes[0].extents[0], WHOLE, WHOLE))
-    reads = (last.reads[0], Read(box=box, is_late=True), last.reads[1])
+    reads = (last.reads[0], BoxRead(box=box, is_late=True), last.reads[1])
     graph = box_graph(product("a", "x", shape), scan("s", "a", shape), replace(last, reads=reads))
     assert [graph.waits_for(edge) for edge in graph.late_edges] == [waits]
     prove(random_plan(graph, random.Random(0), num_ctas=2, granularity=Granularity.TILE), graph)

@@ -103,7 +103,7 @@ class Box:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Read:
+class BoxRead:
     """A box that each tile reads. A box that does not depend on the step is read in the first step of each part of a
     tile."""
 
@@ -171,7 +171,7 @@ class TileSpace:
     #: What a tile writes, once, when all its parts are done.
     writes: tuple[Box, ...]
     #: What it reads, including inputs of the launch.
-    reads: tuple[Read, ...]
+    reads: tuple[BoxRead, ...]
     #: Axes that form a tile's row in the words of a plan.
     row_axes: int = 1
     #: Bounds of tensors that it reads or writes, for extents that are limited at run time.

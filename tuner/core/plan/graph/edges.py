@@ -8,7 +8,7 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
-from tuner.core.plan.graph.boxes import Ints, Places, Read, TileSpace
+from tuner.core.plan.graph.boxes import BoxRead, Ints, Places, TileSpace
 from tuner.core.plan.graph.needs import Needs, Ranges, Streamed, factors, needs
 
 
@@ -20,7 +20,7 @@ class Edge:
     producer: int
     #: Op index of the tiles that read; the same one for an op that reads what its earlier tiles wrote.
     consumer: int
-    read: Read
+    read: BoxRead
     reader: TileSpace
     writer: TileSpace
 
@@ -83,7 +83,7 @@ def edges_between(op_indices: tuple[int, ...], spaces: tuple[TileSpace, ...]) ->
     )
 
 
-def _is_in_place(read: Read, writer: TileSpace) -> bool:
+def _is_in_place(read: BoxRead, writer: TileSpace) -> bool:
     """Whether each tile reads only what it writes itself, before writing it: no tile reads an element of another
     one.
     """

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tuner.core.plan.graph.boxes import STEP, Box, Extent, Ints, Places, Read, TileSpace
+from tuner.core.plan.graph.boxes import STEP, Box, BoxRead, Extent, Ints, Places, TileSpace
 from tuner.core.plan.table.distinct import distinct_rows
 from tuner.core.plan.table.words import EPILOGUE_STEP
 
@@ -122,7 +122,7 @@ def streamed(read: Extent, write: Extent) -> Streamed:
 
 
 @lru_cache(maxsize=8192)
-def factors(read: Read, writer: TileSpace) -> tuple[Ranges | Streamed, ...] | None:
+def factors(read: BoxRead, writer: TileSpace) -> tuple[Ranges | Streamed, ...] | None:
     """What a task reads along each axis of the writer's grid; None if its boxes are not separable."""
     boxes = [box for box in writer.writes if box.tensor == read.box.tensor]
     if len(boxes) != 1 or len(boxes[0].extents) != len(read.box.extents):
@@ -147,7 +147,7 @@ def _is_stream(extent: Extent) -> bool:
     return extent.axes == (STEP,) and extent.is_rising
 
 
-def needs(read: Read, writer: TileSpace, places: Places, steps: Ints) -> Needs:
+def needs(read: BoxRead, writer: TileSpace, places: Places, steps: Ints) -> Needs:
     """What tasks of the reader read of the writer's tiles.
 
     Args:
@@ -211,13 +211,13 @@ class _Lists(NamedTuple):
 
 
 @lru_cache(maxsize=512)
-def _kept(read: Read, writer: TileSpace, used: bytes, steps: bytes) -> _Lists:
+def _kept(read: BoxRead, writer: TileSpace, used: bytes, steps: bytes) -> _Lists:
     """`_expanded` from bytes, since making and proving a plan need the same lists several times."""
     keys, rows = (np.frombuffer(one, dtype=np.int64) for one in (used, steps))
     return _expanded(read, writer, keys, rows.reshape(-1, 3))
 
 
-def _expanded(read: Read, writer: TileSpace, keys: Ints, of_steps: Ints) -> _Lists:
+def _expanded(read: BoxRead, writer: TileSpace, keys: Ints, of_steps: Ints) -> _Lists:
     """The lists of tiles for `keys`, which ascend; `of_steps` are the distinct lists of steps."""
     separate, flat = factors(read, writer), None
     assert separate is not None
@@ -257,7 +257,7 @@ def _expanded(read: Read, writer: TileSpace, keys: Ints, of_steps: Ints) -> _Lis
     return _Lists(begin, tiles, steps)
 
 
-def _of_pairs(read: Read, writer: TileSpace, places: Places, steps: Ints) -> Needs:
+def _of_pairs(read: BoxRead, writer: TileSpace, places: Places, steps: Ints) -> Needs:
     """Same as `needs`, but compares each read box with each written box."""
     goes_by = sorted({axis for extent in read.box.extents for axis in extent.axes if axis != STEP})
     has_steps = any(STEP in extent.axes for extent in read.box.extents)

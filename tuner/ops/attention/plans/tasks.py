@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tuner.core.plan.graph.boxes import Bound, Box, Extent, Read, RunTimeInput, TileSpace, along
+from tuner.core.plan.graph.boxes import Bound, Box, BoxRead, Extent, RunTimeInput, TileSpace, along
 from tuner.core.plan.table.header import MOST_QUEUES
 from tuner.core.problem.gpu import Gpu
 from tuner.core.schedule.axis import axes_of
@@ -99,7 +99,7 @@ class AttentionPlan:
             grid=grid,
             num_steps=1,
             writes=(Box(tensor="slots", extents=(sequence, head, block, span)),),
-            reads=(Read(box=Box(tensor="context", extents=(sequence, head, spans))),),
+            reads=(BoxRead(box=Box(tensor="context", extents=(sequence, head, spans))),),
             row_axes=3,
             bounds=(Bound(tensor="context", dimension=2, limit=self.lengths, by=0),),
         )

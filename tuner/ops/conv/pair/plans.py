@@ -13,7 +13,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from tuner.core.plan.graph.boxes import Box, Extent, Ints, Read, TileSpace, along, whole
+from tuner.core.plan.graph.boxes import Box, BoxRead, Extent, Ints, TileSpace, along, whole
 from tuner.core.problem.gpu import Gpu
 from tuner.ops.conv.op import ConvOp
 from tuner.ops.conv.pair.geometry import Geometry, Region, geometry_of
@@ -70,9 +70,9 @@ def _spaces(op: ConvPairOp, schedule: ConvPairSchedule, geometry: Geometry) -> t
         ]
         others = _filters(op, first if name.endswith("first") else second) if read[0] in own else ()
         if written[0] == op.name and op.residual_source:
-            others = (*others, Read(box=replace(boxes[0], tensor=op.residual_source)))
+            others = (*others, BoxRead(box=replace(boxes[0], tensor=op.residual_source)))
         found.append(
-            TileSpace(name=name, grid=grid, num_steps=1, writes=(boxes[0],), reads=(Read(box=boxes[1]), *others))
+            TileSpace(name=name, grid=grid, num_steps=1, writes=(boxes[0],), reads=(BoxRead(box=boxes[1]), *others))
         )
     return tuple(found)
 
@@ -82,11 +82,11 @@ def _copies(grid: tuple[int, int, int]) -> tuple[Extent, ...]:
     return tuple(along(axis, size, 1) for axis, size in enumerate(grid))
 
 
-def _filters(op: ConvPairOp, conv: ConvOp) -> tuple[Read, ...]:
+def _filters(op: ConvPairOp, conv: ConvOp) -> tuple[BoxRead, ...]:
     shape = (conv.filters, conv.kernel, conv.kernel, conv.channels)
-    found = [Read(box=Box(tensor=f"{conv.name}.w", extents=tuple(map(whole, shape))))]
+    found = [BoxRead(box=Box(tensor=f"{conv.name}.w", extents=tuple(map(whole, shape))))]
     if op.bias:
-        found.append(Read(box=Box(tensor=f"{conv.name}.bias", extents=(whole(conv.filters),))))
+        found.append(BoxRead(box=Box(tensor=f"{conv.name}.bias", extents=(whole(conv.filters),))))
     return tuple(found)
 
 
