@@ -18,7 +18,7 @@ def mma(*tiles: tuple[int, int, int], num_warps: int = 4, **others: Any) -> Tili
 
 
 #: Kernels by name: scheme and tiling.
-TILINGS = {
+TILINGS: dict[str, tuple[Scheme, Tiling]] = {
     "e4m3": (Scheme.W8A16, wgmma((8, 64, 256), (8, 64, 128), swap_ab=True)),
     "e4m3, low blocks": (Scheme.W8A16, wgmma((16, 24, 128), (16, 48, 128), swap_ab=True)),
     "e4m3, two blocks": (Scheme.W8A16, wgmma((24, 48, 256), (24, 96, 256), swap_ab=True)),

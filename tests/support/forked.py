@@ -35,6 +35,8 @@ _IMPORTED = [
     "tests.support.warmed",
 ]
 _CONTEXT = multiprocessing.get_context("forkserver")
+#: This process's connection to the fork server, whose fields Python does not document.
+_SERVER: Any = forkserver._forkserver
 _CONTEXT.set_forkserver_preload(_IMPORTED)
 #: Maximum time until a process prints its first line; the first process does the imports.
 _LIMIT_S = 120.0
@@ -57,7 +59,7 @@ class Forked:
         self._log, self._out = log, log.parent / f"{time.monotonic_ns()}.out"
         _connect()
         where = os.getcwd(), str(self._out), str(log)
-        address = None if spawns else forkserver._forkserver._forkserver_address
+        address = None if spawns else _SERVER._forkserver_address
         self._process = _CONTEXT.Process(
             target=_run, args=(main, list(arguments), where, {**os.environ, **environment}, address), daemon=False
         )
@@ -114,7 +116,7 @@ def command(arguments: list[str]) -> None:
 def _connect() -> None:
     """Connects to the fork server that another process of this run has started, or starts one: its imports take six
     seconds of processor time. The socket is removed when the process that started it ends."""
-    server, folder = forkserver._forkserver, os.environ.get(FOLDER)
+    server, folder = _SERVER, os.environ.get(FOLDER)
     if folder is None or server._forkserver_pid is not None:
         forkserver.ensure_running()
     elif server._forkserver_address is None or not Path(server._forkserver_address).exists():
@@ -161,8 +163,8 @@ def _run(
 
     if address is not None:
         # A process of a fork server knows it by an inherited descriptor, but not by its address.
-        forkserver._forkserver._forkserver_address = address
-        forkserver._forkserver.ensure_running = lambda: None
+        _SERVER._forkserver_address = address
+        _SERVER.ensure_running = lambda: None
         processes._Process._Popen = staticmethod(fork)
     with copied(), kept():
         main(arguments)

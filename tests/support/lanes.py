@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import product
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
@@ -34,7 +34,7 @@ def soak_unless(short: Callable[[int, T], bool], values: Iterable[T]) -> list[ob
     return [value if kept else soaked(value)[0] for kept, value in zip(is_short, every, strict=True)]
 
 
-def each_value_once(*axes: Sequence[object]) -> list[object]:
+def each_value_once(*axes: Sequence[object]) -> list[Any]:
     """All combinations of the axes' values, each a tuple. CI runs as many as the longest axis has values: the first
     values together, then the second ones, and shorter axes begin again. The others are marked `soak`."""
     longest = max(map(len, axes))

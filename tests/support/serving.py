@@ -18,7 +18,7 @@ from tuner.api.app import create_app
 from tuner.core.problem.gpu import parse_target
 from tuner.core.trial.evaluator import Evaluator
 from tuner.dispatch import LocalDispatcher
-from tuner.server.app import listen
+from tuner.server.listening import listen
 from tuner.service import Service
 from tuner.store import Store
 from tuner.workers.simulated.evaluator import SimulatedEvaluator

@@ -129,7 +129,7 @@ def register() -> None:
     if "PROGRAMS_OF_A_LAYER" in os.environ:
         import tuner.vllm.loader
 
-        tuner.vllm.loader.programs_of, tuner.vllm.loader.install = programs_of, install
+        vars(tuner.vllm.loader).update(programs_of=programs_of, install=install)
 
 
 #: Weights of modules as loaded; on a CPU, vLLM keeps them in a different form, and drops these.

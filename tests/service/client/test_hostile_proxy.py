@@ -133,7 +133,9 @@ def test_another_orders_pack_is_neither_written_nor_locked(
     run: Run, client: Client, server: Server, job_id: str, other_id: str, key: str, tmp_path: Path
 ) -> None:
     def ordered(*jobs: str, **changes: Any) -> Any:
-        shapes = [{**client.job(job)["pair"], "rows": [client.job(job)["pair"]["m"]]} for job in jobs]
+        shapes: list[dict[str, Any]] = [
+            {**client.job(job)["pair"], "rows": [client.job(job)["pair"]["m"]]} for job in jobs
+        ]
         rows = [row for shape in shapes for row in shape["rows"]]
         shape = {name: value for name, value in shapes[0].items() if name not in ("kind", "m", "rows")}
         order = {"shapes": [{**shape, "rows": rows}], "target": "simulated:h200", "l2": "cold", **changes}

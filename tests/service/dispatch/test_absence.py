@@ -7,6 +7,7 @@ import gc
 import logging
 import re
 import socket
+import time
 from pathlib import Path
 
 import pytest
@@ -64,7 +65,7 @@ def test_the_longer_the_wait_the_longer_the_silence_up_to_ten_minutes(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     now = 0.0
-    monkeypatch.setattr(absence.time, "monotonic", lambda: now)
+    monkeypatch.setattr(time, "monotonic", lambda: now)
     caplog.set_level(logging.INFO, absence.__name__)
     away, said_at = Absence("tcp://here:1"), []
     for now in map(float, range(16, 3601, 16)):

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.cpu import full_store
+from benchmarks.cpu.best import serving
 from tuner.store import Store
 
 NUM_JOBS, TRIALS_EACH, LARGE_JOB, RECORDED = 5, 7, 60, 20
@@ -35,7 +36,7 @@ def test_every_job_has_its_trials_the_tables_their_indexes_and_a_server_answers_
     assert counts.pop(store["large"]) == LARGE_JOB
     assert counts.pop(store["ordinary"]) == TRIALS_EACH
     assert list(counts.values()) == [TRIALS_EACH] * (NUM_JOBS - 1)
-    with full_store.serving(tmp_path / "data") as (url, pid):
+    with serving(tmp_path / "data") as (url, pid):
         rows = full_store.ask_all(url, pid, store, 1, "idle")
     assert [row["asks"] for row in rows] == [1] * 9
     assert all(row["value"] > 0 for row in rows)

@@ -15,9 +15,11 @@ from tuner.client import ExitCode
 from tuner.client.cli import main
 from tuner.client.commands import estimate as command
 from tuner.core.problem.workload import Activation, Dtype
-from tuner.estimate import AskedPair, Basis, Estimator, estimator_of, workload_of
+from tuner.estimate import Basis, Estimator, estimator_of
 from tuner.ops.gemm.pairs import ffn_pair
 from tuner.winners.shipped import ShippedWinners
+from tuner.wire.requests.pairs import Asked as AskedPair
+from tuner.wire.requests.pairs import workload_of
 
 CONFIGS = Path(__file__).with_name("configs")
 #: One rank's MLP of Llama-3-8B, which has built-in finals.

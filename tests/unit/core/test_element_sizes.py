@@ -24,13 +24,14 @@ from tuner.core.legal.warpgroups.workloads import LINE_BYTES
 from tuner.core.model.bounds import io_bytes
 from tuner.core.model.rates import rates_of
 from tuner.core.model.task_costs import costs_of
+from tuner.core.plan.graph.products import weight_stage_bytes
 from tuner.core.plan.graph.tile_graph import tile_graph
 from tuner.core.problem.dtype import ELEMENTS
 from tuner.core.problem.workload import Dtype, Workload, WorkloadKind
 from tuner.core.schedule.tiling import Engine, Epilogue, Tiling
 from tuner.core.space.simt_tilings import STAGE_BYTES as SIMT_STAGE_BYTES
 from tuner.core.space.space import Space
-from tuner.core.space.wgmma_tile_shapes import STAGE_BYTES, weight_stage_bytes
+from tuner.core.space.wgmma_tile_shapes import STAGE_BYTES
 from tuner.ops.gemm.pairs import ffn_pair, independent_pair
 from tuner.workers.simulated.library import library_us
 from tuner.workers.source.render import copy_bytes

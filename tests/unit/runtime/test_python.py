@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -252,7 +253,7 @@ def test_an_abort_is_told_in_words_and_reset(recorder: Recorder, pack: Pack) -> 
     pack.bind(plain())
     record = recorder.calls("cuMemHostAlloc")[0].values[0]
     assert pack.aborts() == []
-    fields = np.frombuffer((np.ctypeslib.ctypes.c_int32 * 6).from_address(record), np.int32)
+    fields = np.frombuffer((ctypes.c_int32 * 6).from_address(record), np.int32)
     fields[:] = [1, -2, -1, 140, 132, 3]
     assert pack.aborts() == [
         "two launches ran at the same time on one workspace: CTA 3 saw 140 active CTAs, but its launch had 132; "

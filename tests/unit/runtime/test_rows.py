@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tuner.core.problem.activation import Activation
 from tuner.core.problem.dtype import ELEMENTS
 from tuner.runtime.binding import native
@@ -10,7 +12,8 @@ from tuner.runtime.binding.rows import HEADER, header
 
 def test_each_row_has_its_number_in_the_header() -> None:
     """C programs refer to rows only by these numbers."""
-    rows = [row for row in (*ELEMENTS.values(), *(one.row for one in Activation)) if not row.is_added]
+    every: list[Any] = [*ELEMENTS.values(), *(one.row for one in Activation)]
+    rows = [row for row in every if not row.is_added]
     assert len(rows) >= 8
     assert {row.name: native.HEADER.constants[f"TUNER_{row.name.upper()}"] for row in rows} == {
         row.name: row.number for row in rows

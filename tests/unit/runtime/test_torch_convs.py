@@ -39,7 +39,8 @@ def convolved(op: Any, given: dict[str, Any]) -> Any:
     """A convolution as a plain loop over filter positions, unlike the operator's formula."""
     x = given[op.source].reshape(op.images, op.height, op.width, op.channels)
     padded = torch.nn.functional.pad(x, (0, 0, op.padding, op.padding, op.padding, op.padding))
-    w, sums = given[f"{op.name}.w"].reshape(op.filters, op.kernel, op.kernel, op.channels), 0
+    w = given[f"{op.name}.w"].reshape(op.filters, op.kernel, op.kernel, op.channels)
+    sums: Any = 0
     for i in range(op.kernel):
         for j in range(op.kernel):
             rows = padded[:, i : i + op.stride * op.out_height : op.stride][:, : op.out_height]

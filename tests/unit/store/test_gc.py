@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -128,7 +129,7 @@ def test_samples_go_in_slices_between_which_others_write(store: Store, monkeypat
 def test_a_collection_that_is_cut_off_goes_on_where_it_was(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gc, "_SLICE", 10)
     ended_job_of(store, 30)
-    monkeypatch.setattr(gc.time, "sleep", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
+    monkeypatch.setattr(time, "sleep", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         store.collect_garbage(0)
     monkeypatch.undo()

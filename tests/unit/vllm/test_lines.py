@@ -10,8 +10,8 @@ import itertools
 import pytest
 
 from tuner.core.problem.dtype import Dtype
+from tuner.core.problem.ops.kv_cache import PagedCache
 from tuner.ops.attention.schedule import AttentionTiling
-from tuner.ops.attention.shapes.form import PagedCache
 from tuner.ops.attention.shapes.shape import DecodeAttention
 from tuner.ops.attention.source import cache_map
 from tuner.vllm.attention import Steps, dense

@@ -8,10 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.cases import chain_of_three, ordered_graphs, ordering, rasters, small_gpu, tiling
-from tuner.core.plan.build import global_order, make_plan, parted
+from tuner.core.plan.build import global_order, make_plan
 from tuner.core.plan.graph.tile_graph import TileGraph, tile_graph
 from tuner.core.plan.order.interleaves import merge_blocks
 from tuner.core.plan.order.rasters import hilbert, raster_order
+from tuner.core.plan.order.split_tasks import parted
 from tuner.core.plan.table.header import STATIC
 from tuner.core.plan.two_streams import make_paired_plans
 from tuner.core.problem.gpu import Gpu

@@ -28,6 +28,7 @@ from tuner.core.plan.graph.tile_graph import tile_graph
 from tuner.core.plan.table import words as plan_words
 from tuner.core.plan.table.words import Plan
 from tuner.core.proof import verify as prover
+from tuner.core.proof.liveness import check_liveness
 
 FOLDER = Path(second_oracle.__file__).parent
 #: The index of the number of slots in a plan's header.
@@ -121,7 +122,7 @@ def test_a_prover_that_counts_no_shares_is_found_out(monkeypatch: pytest.MonkeyP
 
 
 def test_a_prover_in_which_no_part_waits_for_another_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prover, "check_parts_at_once", prover.check_liveness)
+    monkeypatch.setattr(prover, "check_parts_at_once", check_liveness)
     assert accepted_falsely(seed=2).kernel.scatters
 
 

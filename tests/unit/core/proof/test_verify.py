@@ -252,7 +252,7 @@ def test_only_verify_makes_a_verified_plan() -> None:
     with pytest.raises(TypeError, match="call verify"):
         VerifiedPlan(plan=verified.plan, graph=PAIR, resources=SMALL, gpu=GPU, token=object())
     with pytest.raises((TypeError, ValueError), match="token"):
-        replace(verified, resources=SMALL)
+        replace(verified, resources=SMALL)  # type: ignore[call-arg]
     assert (pickle.loads(pickle.dumps(verified)).words == verified.words).all()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import fields, replace
 from itertools import cycle, islice, product
+from typing import Any
 
 import pytest
 
@@ -65,7 +66,7 @@ def test_every_axis_is_offered_and_no_schedule_twice() -> None:
 
 @pytest.mark.parametrize("name", ["alone", "new tokens"])
 def test_every_legal_launch_of_an_offered_kernel_is_offered_and_no_other(name: str) -> None:
-    space = space_with(WORKLOADS[name]).own[0]
+    space: Any = space_with(WORKLOADS[name]).own[0]
     orders = {(one.contiguous, one.speculative, one.by_length) for one in space.offered}
     asks = {(one.next_percent, one.next_early) for one in space.offered}
     plain = {"contiguous": False, "speculative": False, "by_length": False, "next_percent": 0, "next_early": False}
