@@ -84,7 +84,7 @@ class Estimator:
 
     def of(self, workload: Workload) -> Estimate:
         """What is known about a problem with a cold L2, best first."""
-        objective = Objective(regime=default_regime(workload.num_rows))
+        objective = Objective(regime=default_regime(workload))
         nearest = min(self._found, key=lambda one: distance(workload, objective, one), default=None)
         away = math.inf if nearest is None else distance(workload, objective, nearest)
         if nearest is not None and away <= NEAR:

@@ -108,6 +108,16 @@ class ConvOp(TileOp):
         return self.images * self.out_height * self.out_width
 
     @property
+    def batch_size(self) -> int:
+        """Images; a row is a pixel of one."""
+        return self.images
+
+    @property
+    def rows_words(self) -> str:
+        """Its images."""
+        return f"images={self.images}"
+
+    @property
     def n(self) -> int:
         """Channels of the output."""
         return self.filters
@@ -226,7 +236,7 @@ class ConvOp(TileOp):
     def extras(cls, ops: Sequence[Self]) -> list[str]:
         """The filters of each op, then the options that any of them has."""
         found = [op.describe() for op in ops]
-        found += [str(op.activation) for op in ops if op.activation is not Activation.IDENTITY]
+        found += dict.fromkeys(str(op.activation) for op in ops if op.activation is not Activation.IDENTITY)
         return found + [name for name in ("bias", "residual") if any(getattr(op, name) for op in ops)]
 
 
