@@ -104,6 +104,10 @@ def test_a_stride_reads_more_pixels_than_it_writes() -> None:
         ({"height": 2, "padding": 0}, "a.kernel"),
         ({"width": 0}, "a.width"),
         ({"height": 2**14}, "a.height"),
+        ({"width": 2**14}, "a.width"),
+        ({"channels": 2**15 + 1}, "a.channels"),
+        ({"filters": 10**6}, "a.filters"),
+        ({"images": 2**16 + 1, "height": 1, "width": 1}, "a.images"),
         ({"images": 2**16, "height": 512, "width": 512}, "a.images"),
         ({"channels": True}, "channels"),
         ({"taps": 3}, "taps"),
@@ -133,6 +137,31 @@ def test_what_does_not_go_together_is_told_by_its_field(asked: dict[str, Any], f
     with pytest.raises(InvalidInput) as refused:
         workload_of(asked)
     assert refused.value.field == field
+
+
+SAME = {"images": 1, "height": 4, "width": 8, "channels": 24}
+
+
+@pytest.mark.parametrize(
+    ("changed", "field", "remedy"),
+    [
+        ({"images": 2, "height": 2}, "b.images", "use 1"),
+        ({"height": 8, "width": 4}, "b.height", "use 4"),
+        ({"width": 4, "images": 2}, "b.images", "use 1"),
+        ({"channels": 12, "width": 16}, "b.width", "use 8"),
+        ({"channels": 12}, "b.channels", "use 24"),
+        ({"residual": "a", "stride": 2}, "b.residual_source", "= 1 x 2 x 4 x 24"),
+        ({"residual": "x"}, "b.residual_source", "= 1 x 4 x 8 x 24"),
+        ({"source": "x", "channels": 16, "height": 8, "width": 4}, "b.height", "use 4"),
+    ],
+)
+def test_convolutions_that_share_images_agree_in_each_size(changed: dict[str, Any], field: str, remedy: str) -> None:
+    """As many elements are not the same images."""
+    first = conv("a", **SAME | {"channels": 16})
+    assert workload_of({"kind": "chain", "ops": [first, conv("b", "a", **SAME)]})
+    with pytest.raises(InvalidInput) as refused:
+        workload_of({"kind": "chain", "ops": [first, conv("b", "a", **SAME) | changed]})
+    assert (refused.value.field, remedy in refused.value.remedy) == (field, True)
 
 
 def test_rows_of_a_product_are_the_pixels_in_front_of_it() -> None:
