@@ -31,7 +31,7 @@ from tuner.core.trial.priors import Found, KnownFinals
 from tuner.dispatch.library_model import library_us
 from tuner.errors import IllegalSchedule, InvalidInput, PlanError, TunerError
 from tuner.search.guesses.priors import Asked, choose_priors, distance
-from tuner.search.guesses.seeds import first_guesses
+from tuner.search.guesses.seeds import drawn_guesses, first_guesses
 from tuner.search.joined import joined_guesses
 from tuner.winners.shipped import ShippedWinners
 from tuner.wire.requests.pairs import Asked as AskedPair
@@ -84,7 +84,7 @@ class Estimator:
 
     def of(self, workload: Workload) -> Estimate:
         """What is known about a problem with a cold L2, best first."""
-        objective = Objective(regime=default_regime(workload.num_rows))
+        objective = Objective(regime=default_regime(workload))
         nearest = min(self._found, key=lambda one: distance(workload, objective, one), default=None)
         away = math.inf if nearest is None else distance(workload, objective, nearest)
         if nearest is not None and away <= NEAR:
@@ -109,7 +109,9 @@ class Estimator:
             space = any_space_of(workload, self._gpu)
             asked = Asked(space=space, objective=objective, kernel_version="", num_trials=_TRIALS)
             found = [(f"a schedule of {one.source}", one.candidate) for one in choose_priors(asked, self._found)]
-            guesses = () if found else islice(first_guesses(space, 0, tuple), _NUM_GUESSES)
+            guesses = [] if found else list(islice(first_guesses(space, 0, tuple), _NUM_GUESSES))
+            if not (found or guesses):  # an engine without calculated guesses, e.g. for images of three channels
+                guesses = drawn_guesses(space, 0)[:_NUM_GUESSES]
             joined = () if found else islice(joined_guesses(space, 0), 1)
             found += [
                 ("a first candidate of a search", Candidate(plan_kind=kind, schedule=schedule))

@@ -29,4 +29,4 @@ def twin_of(gpu: str) -> SimulatedEvaluator | None:
 
 def problem_of(workload: Workload) -> Problem:
     """A cold problem, in the regime for its number of rows."""
-    return Problem(workload=workload, objective=Objective(regime=default_regime(workload.tile_ops[0].m)), seed=1)
+    return Problem(workload=workload, objective=Objective(regime=default_regime(workload)), seed=1)

@@ -69,7 +69,7 @@ def fill(directory: Path, num_jobs: int) -> list[tuple[int, int, int, int]]:
         with gathering(session):
             for m, d_in, d_hidden, d_out in shapes:
                 asked = ffn_pair(m=m, d_in=d_in, d_hidden=d_hidden, d_out=d_out)
-                objective = Objective(regime=default_regime(m))
+                objective = Objective(regime=default_regime(asked))
                 spec = JobSpec(workload=asked, target_id=TARGET, objective=objective, budget=budget)
                 made.append(jobs.insert(session, spec, 1.0).id)
         for job_id in made:

@@ -99,7 +99,7 @@ def _shipped(row: Row, line: Json, gpu: Gpu) -> Json:
         us = line["kind_us"][kind]
         figures = {"text": text, "time_us": us, "speedup": round(library_us / us, 4), "rel_error": line["rel_error"]}
         winners[kind] = [{"schedule": schedule.to_json(), **figures}]
-    asked = {"workload": workload.to_json(), "objective": asdict(Objective(regime=default_regime(row.m)))}
+    asked = {"workload": workload.to_json(), "objective": asdict(Objective(regime=default_regime(workload)))}
     origin = {name: line[name] for name in ("commit", "date", "driver", "gpu", "trials", "search_s")}
     return {**origin, **asked, "library_us": library_us, "remark": "from few_bits.json", "winners": winners}
 
@@ -114,10 +114,11 @@ def _behind(artifact: bytes) -> Json:
 
 
 def _spec_of(row: Row, target_id: str, trials: int) -> JobSpec:
+    workload = workload_of(row)
     return JobSpec(
-        workload=workload_of(row),
+        workload=workload,
         target_id=target_id,
-        objective=Objective(regime=default_regime(row.m)),
+        objective=Objective(regime=default_regime(workload)),
         budget=Budget(trials=trials, seconds=_SECONDS_PER_JOB),
         seed=0,
     )

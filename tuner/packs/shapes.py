@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any, Self
 
 from tuner.core.problem.activation import Activation
+from tuner.core.problem.dtype import Dtype
+from tuner.core.problem.op_kinds import op_from_json
 from tuner.core.problem.workload import Workload
 from tuner.errors import InvalidInput
 from tuner.packs.base_shape import OPTIONS, BaseShape, Json, is_product
@@ -167,6 +170,16 @@ class _OpsShape(BaseShape):
         launched = f": {str(self.launched).partition(', ')[2]}" if self.launched else ""
         read = [str(self.d_in)] * (self.d_in != UNKNOWN_COLUMNS)
         return f"{self.dtype} {' -> '.join([*read, *map(_words, self.ops)])}{launched}"
+
+    @property
+    def counted(self) -> str:
+        """What its ops compute together, if its rows are parts of that, e.g. ``images=4``; else empty."""
+        for op in (one for one in self.ops if not is_product(one)):
+            with suppress(InvalidInput):  # a shape of other ops has no sizes
+                known = op_from_json(op, Dtype(self.dtype))
+                if known.batch_size:
+                    return known.rows_words
+        return ""
 
 
 class LayerShape(_OpsShape):

@@ -176,7 +176,7 @@ class Held(Noting):
         self.was_prefetched: bool | None = None
 
     def prepare(self, problem: Problem, candidate: Candidate) -> Preparation:
-        if problem.workload.num_rows == 48:
+        if problem.workload.batch_size == 48:
             self.second.set()
         return super().prepare(problem, candidate)
 

@@ -96,7 +96,7 @@ def test_of_a_card_without_winners_first_guesses_are_forecast(h200: Estimator) -
 
 
 def test_what_no_kernel_computes_has_no_estimate(h200: Estimator) -> None:
-    found = h200.of(ffn_pair(m=16, d_in=1027, d_hidden=1027, d_out=1027))
+    found = h200.of(ffn_pair(m=16, d_in=1027, d_hidden=1027, d_out=1027, dtype=Dtype.FP8_E4M3))
     assert (found.basis, found.library_us) == (Basis.NONE, None)
     assert found.words
 
@@ -257,3 +257,19 @@ def test_a_shared_expert_that_the_ranks_do_not_divide_is_said(tmp_path: Path) ->
 def test_two_cards_have_estimates_of_their_own() -> None:
     problem = ffn_pair(m=64, **KNOWN)
     assert estimator_of("h100").of(problem).library_us != estimator_of("h200").of(problem).library_us
+
+
+def test_a_described_network_is_estimated_by_its_images(tmp_path: Path) -> None:
+    """Its first layer has three channels, which only engines without calculated first guesses support."""
+    stem = {"name": "conv", "out_channels": 32, "kernel_size": 7, "stride": 2, "activation": "relu"}
+    block = {"name": "stem", "height": 32, "width": 32, "in_channels": 3, "layers": [stem]}
+    network = write(tmp_path, kind="conv", blocks=[block])
+    found = asked(network, "--mix", "2:1", "--json")
+    assert found.exit_code == 0, found.output
+    (gain,) = map(json.loads, found.stdout.splitlines())
+    assert (gain["shape"], gain["m"], gain["basis"]) == ("stem", 2, "simulated")
+    assert 1 < gain["ours_us"] < 100
+    unsaid = asked(network)
+    assert (unsaid.exit_code, "pass --m, the number of images" in unsaid.stderr) == (ExitCode.USAGE, True)
+    wrong = asked(write(tmp_path, kind="conv", blocks=[block | {"in_channels": 0}]), "--m", "1")
+    assert "blocks[0].in_channels: is 0; use 1 to 32768" in wrong.stderr

@@ -41,7 +41,7 @@ def test_a_models_attention_is_that_which_was_written_by_hand(name: str, tp: int
         "window": None,
     }
     workload = workload_of(found)
-    assert (workload.num_rows, workload.tile_ops[0].n, workload.tile_ops[0].k) == (16, hidden, heads // tp * head_dim)
+    assert (workload.batch_size, workload.tile_ops[0].n, workload.tile_ops[0].k) == (16, hidden, heads // tp * head_dim)
 
 
 def test_options_of_the_config_and_of_the_command_are_the_pairs() -> None:

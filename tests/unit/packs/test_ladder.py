@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tests.support.packs import ffn, make
@@ -33,6 +33,8 @@ def found(m: int, speedup: float | None, kernel: Kernel | None = STAND_IN, libra
 def test_every_m_resolves_to_exactly_one_kernel_or_the_library(
     results: dict[int, float | None], min_gain: float
 ) -> None:
+    # A gain is a quotient of times, so whether one reaches a least gain equal to it depends on the last bit.
+    assume(all(gain is None or abs(gain - min_gain) > 1e-9 for gain in results.values()))
     own = {m: found(m, gain, Kernel(files={str(m): b""})) for m, gain in results.items()}
     rungs = make_entry(SHAPE, list(own.values()), min_gain=min_gain).rungs
     for m in (*range(1, 601), MAX_ROWS):

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.packs import ffn, ladder, make
+from tuner.core.problem.asked import workload_of
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.errors import InvalidInput
 from tuner.packs.contents import Entry, Kernel
@@ -147,3 +148,10 @@ def test_a_chain_is_named_by_its_ops_and_by_the_columns_that_a_product_reads() -
     up = {"name": "up", "source": "front", "n": 256, "k": 512, "activation": "identity"}
     for ops, name in (([front, up], "fp16 front -> up 256"), ([up, front], "fp16 512 -> up 256 -> front")):
         assert str(ChainShape(dtype="fp16", ops_json=json.dumps(ops))) == name
+
+
+def test_a_chain_of_convolutions_says_for_how_many_images_it_is() -> None:
+    network = {"kind": "network-convs", "network": "resnet50", "stage": 3, "images": 4}
+    assert ChainShape.of_workload(workload_of(network).to_json()).counted == "images=4"
+    decoder = {"kind": "decoder-block", "model": "llama3-8b", "m": 16}
+    assert ChainShape.of_workload(workload_of(decoder).to_json()).counted == ""

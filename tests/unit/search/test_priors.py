@@ -46,7 +46,7 @@ def llama(m: int, *, gated: bool = False, d_hidden: int = 14336, dtype: Dtype = 
 
 
 def asked(workload: Workload, num_trials: int = 60, gpu: Gpu = H200) -> Asked:
-    objective = Objective(regime=default_regime(workload.tile_ops[0].m))
+    objective = Objective(regime=default_regime(workload))
     return Asked(space=space_of(workload, gpu), objective=objective, kernel_version=VERSION, num_trials=num_trials)
 
 

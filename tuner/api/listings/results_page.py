@@ -48,7 +48,7 @@ def _of_job(job: JobRecord, best: Best) -> KnownResult:
         gpu=best.environment.gpu_name,
         simulated=is_simulated(spec.target_id),
         workload=spec.workload.describe(),
-        m=spec.workload.ops[0].m,
+        m=spec.workload.ops[0].to_json().get("m"),
         dtype=str(spec.workload.dtype),
         objective=f"L2 {spec.objective.l2}, {spec.objective.regime}",
         library_us=job.library_us,
@@ -81,7 +81,7 @@ def _shipped(service: Service) -> list[tuple[KnownResult, str, Op]]:
             gpu=target_id,
             simulated=is_simulated(target_id),
             workload=one.workload.describe(),
-            m=first.m,
+            m=first.to_json().get("m"),
             dtype=str(one.workload.dtype),
             objective=f"L2 {one.objective.l2}, {one.objective.regime}",
             library_us=library_us,
@@ -102,5 +102,5 @@ def _shipped(service: Service) -> list[tuple[KnownResult, str, Op]]:
 
 def _matches(one: tuple[KnownResult, str, Op], target: str | None, m: int | None, n: int | None, k: int | None) -> bool:
     _, target_id, first = one
-    given = (target_id, *(getattr(first, size, None) for size in "mnk"))
+    given = (target_id, *(first.to_json().get(size) for size in "mnk"))
     return all(asked is None or asked == it for asked, it in zip((target, m, n, k), given, strict=True))

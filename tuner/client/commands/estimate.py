@@ -18,9 +18,10 @@ import click
 from rich.progress import track
 from rich.table import Table
 
-from tuner.client.commands.configs import check_configs
+from tuner.client.commands.configs import check_configs, networks_among
 from tuner.client.delivery.output import plain_console, print_json, print_table
 from tuner.client.errors import NoResult
+from tuner.client.models.described import described
 from tuner.client.models.kinds_in_models import KindInModels, kinds_with_context
 from tuner.client.models.models import ffn_blocks, merged
 from tuner.client.models.partly_known import what_remains
@@ -106,14 +107,18 @@ def read_mix(ctx: click.Context, param: click.Parameter, value: str | None) -> d
 def estimate(configs: tuple[Path, ...], mix: dict[int, float] | None, as_json: bool, **options: Any) -> None:
     """Estimates how much a model would gain, before anything is tuned.
 
+    CONFIGS are those of tune-model: of models, or of networks by their layers, where --m is the number of images.
+
     The figures come from measured cards, from similar shapes, or from the simulator: each line shows which.
     """
     if mix is not None:
         options["rows"] = tuple(sorted(mix))
+    networks = networks_among(configs, options)
+    models = [path for path in configs if path not in networks]
     rows, min_gain = take_rows(options), options["min_gain"]
-    check_configs(configs, with_context=options["context"] is not None)
+    check_configs(models, with_context=options["context"] is not None)
     how = {name: options[name] for name in ("tp", "dtype", "context", "page_tokens")}
-    asked = list(_asked(configs, rows, **how))
+    asked = [*_asked(models, rows, **how), *_of_networks(networks, rows, options["dtype"])]
     if not asked:
         raise NoResult("no op of these models is supported by a kernel")
     gains = _gains(asked, options["target"])
@@ -122,7 +127,8 @@ def estimate(configs: tuple[Path, ...], mix: dict[int, float] | None, as_json: b
             print_json(gain.to_json(min_gain))
         return
     print_table(_table(gains, min_gain, options["target"]))
-    for line in _sums(gains, mix or dict.fromkeys(rows, 1.0), min_gain, is_mix=mix is not None):
+    of_tokens = bool(models)
+    for line in _sums(gains, mix or dict.fromkeys(rows, 1.0), min_gain, is_mix=mix is not None, of_tokens=of_tokens):
         click.echo(line)
 
 
@@ -155,6 +161,18 @@ def _asked(
     how |= {"max_length": context, "page_tokens": page_tokens}
     for path, kind in product(configs, kinds_with_context()):
         yield from _with_context(path, kind, rows, **how)
+
+
+def _of_networks(
+    paths: Sequence[Path], images: Sequence[int], dtype: str | None
+) -> Iterator[tuple[str, int, int, dict[str, Any]]]:
+    """The queries for the blocks of described networks."""
+    for path, count in product(paths, images):
+        try:
+            blocks = described(read_config(path), count, dtype)
+        except InvalidInput as error:
+            raise click.UsageError(f"{path}: {error}") from error
+        yield from ((name, 1, count, chain) for name, chain in blocks)
 
 
 def _pair(block: Shape | Block, m: int) -> dict[str, Any]:
@@ -246,16 +264,20 @@ def _table(gains: Sequence[Gain], min_gain: float, target: str) -> Table:
     return table
 
 
-def _sums(gains: Sequence[Gain], mix: Mapping[int, float], min_gain: float, *, is_mix: bool) -> list[str]:
+def _sums(
+    gains: Sequence[Gain], mix: Mapping[int, float], min_gain: float, *, is_mix: bool, of_tokens: bool
+) -> list[str]:
     """Savings per step, for each number of rows or for the mix, and how many figures were not measured on a card."""
+    unit = "row" if of_tokens else "image"
     total = {m: sum(gain.saved_us(min_gain) for gain in gains if gain.m == m) for m in mix}
     if is_mix:
         saved = sum(share * total[m] for m, share in mix.items()) / sum(mix.values())
-        lines = [f"a step of the mix saves {render.microseconds(saved)}, and so does each token of a sequence"]
+        and_so = ", and so does each token of a sequence" if of_tokens else ""
+        lines = [f"a step of the mix saves {render.microseconds(saved)}{and_so}"]
     else:
         best = max(total, key=lambda m: total[m])
-        a_step = f"{render.microseconds(total[best])} per step, and per token of each sequence"
-        most = f"the largest saving is at {counted(best, 'row')}: {a_step}"
+        per = "per step, and per token of each sequence" if of_tokens else "per step"
+        most = f"the largest saving is at {counted(best, unit)}: {render.microseconds(total[best])} {per}"
         lines = [most if total[best] else "no step is expected to save time: a pack would use the library"]
     unsure = sum(1 for gain in gains if gain.basis != "measured")
     return (

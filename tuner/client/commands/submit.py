@@ -52,7 +52,9 @@ def _job_options(*, hidden: bool = False) -> list[click.Option]:
         option("--seconds", type=seconds, metavar="S", help="Budget: seconds of search."),
         option("--patience", type=click.IntRange(min=1), metavar="N", help="Budget: trials without progress."),
         option("--l2", type=click.Choice(["cold", "warm"]), help="Content of the L2 when a sample starts."),
-        option("--regime", type=click.Choice(["burst", "sustained"]), help="Default: sustained from 256 rows on."),
+        option(
+            "--regime", type=click.Choice(["burst", "sustained"]), help="Default: sustained from 256 rows or images on."
+        ),
         option(
             "--energy-within",
             "energy_within_percent",

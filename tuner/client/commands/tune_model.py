@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
-from tuner.client.commands.configs import check_configs
+from tuner.client.commands.configs import check_configs, networks_among
 from tuner.client.commands.packs.making import make, order_of_jobs
 from tuner.client.connection.addresses import address_of
 from tuner.client.connection.http import Client
@@ -20,7 +20,7 @@ from tuner.client.delivery.signatures import pinned
 from tuner.client.errors import JobFailed
 from tuner.client.follow.batch import follow, ladder_shapes
 from tuner.client.follow.interrupted import SAME_COMMAND, what_goes_on
-from tuner.client.models.described import described, is_described
+from tuner.client.models.described import described
 from tuner.client.models.kinds_in_models import kinds_with_context
 from tuner.client.models.models import ffn_blocks, merged
 from tuner.client.models.quantised import Block
@@ -108,9 +108,7 @@ def tune_model(client: Client, /, configs: tuple[Path, ...], **options: Any) -> 
         raise click.UsageError("--tokens-first applies to a paged cache: add --page-tokens")
     if options["context"] is not None and options["batch_invariant"]:
         raise click.UsageError("an attention cannot be batch-invariant: use --context or --batch-invariant, not both")
-    networks = [path for path in configs if is_described(read_config(path))]
-    if networks and options["rows"] is None:
-        raise click.UsageError(f"{networks[0]}: pass --m, the number of images")
+    networks = networks_among(configs, options)
     rows = take_rows(options)
     how = {name: options[name] for name in ("tp", "dtype", "residual", "fp8_groups")}
     models = [path for path in configs if path not in networks]

@@ -41,7 +41,7 @@ def asked_objective(workload: Workload, l2: str | None, regime: str | None) -> d
     """The objective of a query: by default cold, and the regime that fits the rows."""
     objective = Objective(
         l2=CacheState(l2 or CacheState.COLD),
-        regime=Regime(regime) if regime else default_regime(workload.num_rows),
+        regime=Regime(regime) if regime else default_regime(workload),
     )
     return {name: str(value) for name, value in asdict(objective).items()}
 

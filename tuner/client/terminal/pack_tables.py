@@ -13,6 +13,7 @@ from tuner.core.problem.gpu import SIMULATED_PREFIX
 from tuner.packs.contents import Rung
 from tuner.packs.ladder import MAX_ROWS
 from tuner.packs.read import Pack
+from tuner.packs.shapes import AnyShape
 from tuner.packs.stored import stored_in
 
 
@@ -65,10 +66,15 @@ def lines_of(pack: Pack) -> list[Line]:
     """All entries of a pack, in its order."""
     min_gain = _min_gain(pack)
     return [
-        Line(shape=str(entry.shape), rows=sizes_of(rung), answer=rung, runs=_runs_and_why(rung, min_gain))
+        Line(shape=_words_of(entry.shape), rows=sizes_of(rung), answer=rung, runs=_runs_and_why(rung, min_gain))
         for entry in pack.entries
         for rung in entry.rungs
     ]
+
+
+def _words_of(shape: AnyShape) -> str:
+    counted = getattr(shape, "counted", "")
+    return f"{shape}, {counted}" if counted else str(shape)
 
 
 def ladder_table(pack: Pack) -> Table:

@@ -267,8 +267,8 @@ def _copy(one: Field[Any]) -> Any:
     return field(default=one.default, metadata=one.metadata)
 
 
-def op_of(data: Json, m: int, dtype: Dtype) -> Op:
-    """An op of a chain from a client's description.
+def op_of(data: Json, m: int | None, dtype: Dtype) -> Op:
+    """An op of a chain from a client's description; with `m` None, one whose own fields determine its rows.
 
     Raises:
         InvalidInput: a field is unknown, missing or out of range; or the kind is unknown.
@@ -278,7 +278,10 @@ def op_of(data: Json, m: int, dtype: Dtype) -> Op:
     if kind is None:
         known = " or ".join(repr(one.name) for one in op_kinds().values() if not one.is_unnamed)
         raise InvalidInput("op", f"{name!r} is not a known kind", f"use {known}, or leave it out for a product")
-    return fields_from_json(asked_op(kind.name), {key: data[key] for key in data if key != "op"}).to_op(m, dtype)
+    described = asked_op(kind.name)
+    if m is None and not described.HAS_OWN_ROWS:
+        raise InvalidInput("m", "is missing", f"add it: {data.get('name')} has that many rows")
+    return fields_from_json(described, {key: data[key] for key in data if key != "op"}).to_op(m or 0, dtype)
 
 
 def workload_of(pair: Json) -> Workload:
@@ -294,10 +297,11 @@ def workload_of(pair: Json) -> Workload:
         raise InvalidInput("kind", "is missing", f"use one of {', '.join((*asked_workloads(), CHAIN))}")
     if kind == CHAIN:
         dtype = Dtype(given.get("dtype", Dtype.FP16))
-        ops = tuple(op_of(one, given["m"], dtype) for one in given["ops"])
-        if ops and given["m"] not in (rows := list(dict.fromkeys(op.m for op in ops))):
+        m = given.get("m")
+        ops = tuple(op_of(one, m, dtype) for one in given["ops"])
+        if ops and m is not None and m not in (rows := list(dict.fromkeys(op.m for op in ops))):
             remedy = f"use {' or '.join(map(str, rows))}"
-            raise InvalidInput("m", f"is {given['m']}, but no op has that many rows", remedy)
+            raise InvalidInput("m", f"is {m}, but no op has that many rows", remedy)
         return Workload(kind=WorkloadKind.CHAIN, ops=ops, dtype=dtype)
     if kind not in asked_workloads():
         raise InvalidInput(

@@ -227,10 +227,15 @@ class Workload(JsonForm):
         names = _written(written)
         return next((op for op in self.tile_ops if names & set(op.read_names)), None)
 
-    @property
-    def num_rows(self) -> int:
-        """Maximum rows of an op's output."""
-        return max(op.m for op in self.ops)
+    @cached_property
+    def batch_size(self) -> int:
+        """Maximum rows of an op's output, or the op's own batch size, which ops that share its tensors also have."""
+        known = dict[str, int]()
+        for op in sorted(self.ops, key=lambda op: op.batch_size is None):
+            names = (*_written(op), *op.read_names)
+            if size := op.batch_size or next((known[name] for name in names if name in known), 0):
+                known |= dict.fromkeys(names, size)
+        return max(known.get(op.name, op.m) for op in self.ops)
 
     def op_index(self, name: str) -> int | None:
         """Index of the tile op called `name`, or None if `name` is an input of the workload, or a launch op."""
@@ -387,7 +392,7 @@ class Workload(JsonForm):
             made = (op.describe(with_rows=with_rows) for op in self.ops)
             return f"{self.launch_ops[0].KIND or self.kind} {self.dtype} {' -> '.join([*read, *made])}"
         dims = " -> ".join([*read, *(str(op.result_columns) for op in self.ops)])
-        rows = [f"M={first.m}"] if with_rows else []
+        rows = [first.rows_words] if with_rows else []
         kinds = dict.fromkeys(type(op) for op in self.ops)
         extras = (word for kind in kinds for word in kind.extras([op for op in self.ops if type(op) is kind]))
         return " ".join([str(self.kind), str(self.dtype), *rows, dims, *extras])

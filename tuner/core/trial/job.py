@@ -25,9 +25,9 @@ class Objective:
     regime: Regime = Regime.BURST
 
 
-def default_regime(m: int) -> Regime:
-    """Sustained from 256 rows on, where runs are power-limited; burst below."""
-    return Regime.SUSTAINED if m >= 256 else Regime.BURST
+def default_regime(workload: Workload) -> Regime:
+    """Sustained from 256 rows or images on, where runs are power-limited; burst below."""
+    return Regime.SUSTAINED if workload.batch_size >= 256 else Regime.BURST
 
 
 @dataclass(frozen=True, kw_only=True)

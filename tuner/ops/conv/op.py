@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
+from itertools import takewhile
 from typing import ClassVar, Self
 
 from tuner.core.problem.activation import Activation
@@ -20,6 +21,8 @@ from tuner.ops.conv.parts import PARTS
 KERNELS, STRIDES = (1, 3, 5, 7), (1, 2)
 #: Maximum rows and columns of an image: a position in it, padding included, has 15 bits.
 MAX_SIDE = 2**13
+#: The fields with the sizes of input images.
+_SIZES = ("images", "height", "width", "channels")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,12 +71,10 @@ class ConvOp(TileOp):
         for name, values in (("kernel", KERNELS), ("stride", STRIDES)):
             if (value := getattr(self, name)) not in values:
                 raise InvalidInput(name, f"is {value}", f"use {', '.join(map(str, values[:-1]))} or {values[-1]}")
-        for name in ("images", "height", "width", "channels", "filters"):
-            if (value := getattr(self, name)) < 1:
-                raise InvalidInput(name, f"must be at least 1, got {value}", "use a positive size")
-        if max(self.height, self.width) > MAX_SIDE:
-            problem = f"images of {self.height} x {self.width}"
-            raise InvalidInput("height", problem, f"keep both at or under {MAX_SIDE}")
+        for one in fields(type(self)):
+            value, least, most = getattr(self, one.name), one.metadata.get("ge", 0), one.metadata.get("le")
+            if most and not least <= value <= most:
+                raise InvalidInput(one.name, f"is {value}", f"use {least} to {most}")
         if not 0 <= self.padding <= self.kernel // 2:
             problem = f"is {self.padding} around filters of {self.kernel} x {self.kernel}"
             raise InvalidInput("padding", problem, f"use 0 to {self.kernel // 2}")
@@ -102,10 +103,30 @@ class ConvOp(TileOp):
         """Columns of an image of the output."""
         return (self.width + 2 * self.padding - self.kernel) // self.stride + 1
 
+    @property
+    def in_shape(self) -> tuple[int, int, int, int]:
+        """Images, rows, columns and channels of the input."""
+        return self.images, self.height, self.width, self.channels
+
+    @property
+    def out_shape(self) -> tuple[int, int, int, int]:
+        """Images, rows, columns and channels of the output."""
+        return self.images, self.out_height, self.out_width, self.filters
+
     @cached_property
     def m(self) -> int:
         """Pixels of all images of the output."""
         return self.images * self.out_height * self.out_width
+
+    @property
+    def batch_size(self) -> int:
+        """Images; a row is a pixel of one."""
+        return self.images
+
+    @property
+    def rows_words(self) -> str:
+        """Its images."""
+        return f"images={self.images}"
 
     @property
     def n(self) -> int:
@@ -160,10 +181,10 @@ class ConvOp(TileOp):
     def tensors(self, dtype: Dtype) -> tuple[Tensor, ...]:
         """Images, filters, what the epilogue reads, and the output."""
         return (
-            given(self.source, (self.images, self.height, self.width, self.channels), dtype),
+            given(self.source, self.in_shape, dtype),
             weight(f"{self.name}.weight", (self.filters, self.kernel, self.kernel, self.channels), dtype),
             *(tensor for part in self.parts for tensor in part.tensors(self, dtype)),
-            output(self.name, (self.images, self.out_height, self.out_width, self.filters), dtype),
+            output(self.name, self.out_shape, dtype),
         )
 
     @property
@@ -187,6 +208,27 @@ class ConvOp(TileOp):
     def num_flops(self) -> int:
         """Multiplications and additions, including those with zeros around an image."""
         return 2 * self.m * self.n * self.k
+
+    def check_shared(self, ops: Sequence[Op]) -> None:
+        """Checks that it sees images that it shares with an earlier convolution as that one does, not only as many
+        elements.
+
+        Raises:
+            InvalidInput: they differ, with the field that does.
+        """
+        for op in takewhile(lambda op: op is not self, ops):
+            if not isinstance(op, ConvOp):
+                continue
+            shared = {op.name: op.out_shape, op.source: op.in_shape}
+            seen = shared.get(self.source, self.in_shape)
+            for name, own, size in zip(_SIZES, self.in_shape, seen, strict=True):
+                if own != size:
+                    verb = "writes" if self.source == op.name else "reads"
+                    problem = f"is {own}, but {op.name} {verb} {self.source} as {_by(seen)}"
+                    raise InvalidInput(f"{self.name}.{name}", problem, f"use {size}, or another tensor")
+            if (seen := shared.get(self.residual_source, self.out_shape)) != self.out_shape:
+                problem = f"is {self.residual_source} of {_by(seen)}"
+                raise InvalidInput(f"{self.name}.residual_source", problem, f"add images of {_by(self.out_shape)}")
 
     def check_place(self, ops: Sequence[Op], dtype: Dtype) -> None:
         """Checks that the element type has 16 bits.
@@ -226,8 +268,12 @@ class ConvOp(TileOp):
     def extras(cls, ops: Sequence[Self]) -> list[str]:
         """The filters of each op, then the options that any of them has."""
         found = [op.describe() for op in ops]
-        found += [str(op.activation) for op in ops if op.activation is not Activation.IDENTITY]
+        found += dict.fromkeys(str(op.activation) for op in ops if op.activation is not Activation.IDENTITY)
         return found + [name for name in ("bias", "residual") if any(getattr(op, name) for op in ops)]
+
+
+def _by(shape: Sequence[int]) -> str:
+    return f"images x rows x columns x channels = {' x '.join(map(str, shape))}"
 
 
 KIND = OpKind(op=ConvOp, version=2)

@@ -13,7 +13,7 @@ from tuner.core.schedule.candidate import LIBRARY, Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.space.joint import AnySpace
 from tuner.core.trial.job import Trial
-from tuner.core.trial.ladders.batch import MOST_SHARED, BatchStep, rows_of
+from tuner.core.trial.ladders.batch import MOST_SHARED, BatchStep
 from tuner.core.trial.ladders.ladder import Measurement, Option, choose_kernels, kernel_name
 from tuner.core.trial.outcome import Measured
 from tuner.core.trial.priors import Found
@@ -183,7 +183,7 @@ def _by_slice(space: AnySpace, own: Candidate) -> Iterator[Candidate]:
 
 
 def _octaves(one: JobRecord, other: JobRecord) -> float:
-    return abs(math.log2(rows_of(one.spec.workload) / rows_of(other.spec.workload)))
+    return abs(math.log2(one.spec.workload.batch_size / other.spec.workload.batch_size))
 
 
 def _time_us(trial: Trial) -> float:
@@ -216,4 +216,4 @@ def _measurement(job: JobRecord, trials: Sequence[Trial]) -> Measurement | None:
         for candidate, outcome in outcomes
     )
     library_us = min(outcome.library_us for _, outcome in outcomes)
-    return Measurement(m=rows_of(workload), job_id=job.id, library_us=library_us, options=options)
+    return Measurement(m=workload.batch_size, job_id=job.id, library_us=library_us, options=options)

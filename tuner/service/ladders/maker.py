@@ -7,9 +7,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, replace
+from operator import attrgetter
 
 from tuner.core.problem.op_kinds import culprit
-from tuner.core.trial.ladders.batch import rows_of
 from tuner.core.trial.ladders.ladder import (
     DEFAULT_SLACK,
     Ladder,
@@ -61,7 +61,8 @@ class LadderMaker(BackgroundWork):
         with self._store.read() as session:
             members = [job for job, _ in batches.jobs_of(session, batch_id, number)]
             measured = [(job, best) for job in members if (best := bests.find(session, job.id))]
-        workloads = sorted((job.spec.workload for job in members), key=rows_of)  # empty if all jobs were deleted
+        by_size = attrgetter("batch_size")
+        workloads = sorted((job.spec.workload for job in members), key=by_size)  # empty if all jobs were deleted
         largest = workloads[-1].describe() if workloads else ""
         try:
             ladder = self._ladder(largest, measured)
@@ -120,7 +121,7 @@ def measurement_of(job: JobRecord, best: Best) -> Measurement | None:
     if library_us is None:
         return None
     if not best.winner.is_ours:
-        return Measurement(m=rows_of(workload), job_id=job.id, library_us=library_us, options=(), winner=None)
+        return Measurement(m=workload.batch_size, job_id=job.id, library_us=library_us, options=(), winner=None)
     own = kernel_row(best.finals, best.winner, job.spec.energy_within_percent)
     options = tuple(
         Option(
@@ -133,4 +134,4 @@ def measurement_of(job: JobRecord, best: Best) -> Measurement | None:
         if row.candidate.plan_kind.is_ours and row.time_us is not None
     )
     winner = kernel_name(own.candidate, workload) if own else None
-    return Measurement(m=rows_of(workload), job_id=job.id, library_us=library_us, options=options, winner=winner)
+    return Measurement(m=workload.batch_size, job_id=job.id, library_us=library_us, options=options, winner=winner)

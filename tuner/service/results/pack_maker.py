@@ -80,7 +80,7 @@ def _of_workload(store: Store, order: PackOrder, workload: Workload, kernel_vers
     question = Question(
         workload=workload,
         target_id=order.target_id,
-        objective=Objective(l2=order.l2, regime=order.regime or default_regime(workload.num_rows)),
+        objective=Objective(l2=order.l2, regime=order.regime or default_regime(workload)),
     )
     of_now = replace(question, machine=Machine(kernel_version=kernel_version))
     with store.read() as session:

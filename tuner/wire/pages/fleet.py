@@ -92,7 +92,7 @@ class KnownResult(View):
     gpu: str
     simulated: bool
     workload: str
-    m: int
+    m: int | None = Field(description="rows of the first product; null if the first op is none")
     dtype: str
     objective: str
     library_us: float | None

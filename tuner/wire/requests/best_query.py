@@ -38,7 +38,7 @@ class _Question(BaseModel):
     dtype: Dtype = Field(default=Dtype.FP16, description="element type of every tensor")
     target: TargetId | None = Field(default=None, description="default: the server's own")
     l2: CacheState = Field(default=CacheState.COLD, description="content of the L2 when a sample starts")
-    regime: Regime | None = Field(default=None, description="default: sustained from 256 rows on")
+    regime: Regime | None = Field(default=None, description="default: sustained from 256 rows or images on")
     match: MatchName = MatchKind.EXACT
     max_distance: float = Field(
         default=DEFAULT_MAX_DISTANCE,

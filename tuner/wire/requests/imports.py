@@ -45,7 +45,7 @@ class ImportRequest(Strict):
                 target.
         """
         workload = workload_of(self.pair)
-        regime = self.objective.regime or default_regime(workload.num_rows)
+        regime = self.objective.regime or default_regime(workload)
         objective = Objective(l2=self.objective.l2, regime=regime)
         candidates = candidates_of("winners", self.winners, workload, parse_target(self.target).id)
         return [

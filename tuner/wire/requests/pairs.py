@@ -38,7 +38,9 @@ class Chain(Pair):
     """Up to eight ops in topological order: products and others, each after the ops that it reads."""
 
     kind: Literal["chain"] = Field(description="up to eight ops, each of which reads inputs and earlier ops")
-    m: Size = Field(description="rows of every tensor")
+    m: Size | None = Field(
+        default=None, description="rows of every tensor; null if each op's own fields determine them, e.g. images"
+    )
     ops: list[AnyOp] = Field(min_length=1, description="in topological order")
 
     @classmethod

@@ -15,7 +15,7 @@ MAX_SECONDS = 7 * 24 * 3600.0
 
 CacheName = Annotated[CacheState, Field(strict=False, description="content of the L2 when a sample starts")]
 RegimeName = Annotated[
-    Regime, Field(strict=False, description="the card's power state; default: sustained from 256 rows on")
+    Regime, Field(strict=False, description="the card's power state; default: sustained from 256 rows or images on")
 ]
 
 
@@ -67,4 +67,4 @@ def objective_of(asked: ObjectiveRequest, workload: Workload) -> Objective:
 
 def objective_for(l2: CacheState, regime: Regime | None, workload: Workload) -> Objective:
     """The requested objective; unless the regime is given, it depends on the number of rows."""
-    return Objective(l2=l2, regime=regime or default_regime(workload.num_rows))
+    return Objective(l2=l2, regime=regime or default_regime(workload))

@@ -26,8 +26,9 @@ def check_size(field: str, pair: Strict, workload: Workload, target_id: str) -> 
     Raises:
         InvalidInput: a size, the number of tiles or the memory exceeds the limits of a search.
     """
+    own_rows = {f"{field}.m"} if all(op.batch_size for op in workload.ops) else set[str]()
     for name, size in _sizes(field, pair.model_dump()):
-        if size > MOST_SIZE:
+        if size > MOST_SIZE and name not in own_rows:
             raise InvalidInput(name, f"is {size}; products with sizes above {MOST_SIZE} are not supported", "use less")
     if (num_tiles := sum(op.num_tiles for op in workload.ops)) > MOST_TILES:
         problem = f"has {num_tiles} tiles of {TILE} x {TILE} outputs, or pairs of a sequence and a KV head"

@@ -96,13 +96,13 @@ class BatchJobView(View):
     """A job of a batch."""
 
     ladder: int = Field(description="number of its ladder, which all jobs of one shape share")
-    m: int = Field(description="its rows")
+    m: int = Field(description="its rows, or its images")
     job: JobView
 
     @classmethod
     def of(cls, job: JobRecord, ladder: int) -> Self:
         """Copies `job`."""
-        return cls(ladder=ladder, m=job.spec.workload.num_rows, job=JobView.of(job))
+        return cls(ladder=ladder, m=job.spec.workload.batch_size, job=JobView.of(job))
 
 
 class LadderKernelView(View):

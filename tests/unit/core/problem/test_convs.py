@@ -14,8 +14,11 @@ from tests.support.convs import conv, product, workload
 from tuner.core.problem.asked import pair_of, workload_of
 from tuner.core.problem.epilogue.part import PLAIN
 from tuner.core.problem.workload import Workload
+from tuner.core.trial.job import Regime, default_regime
 from tuner.errors import InvalidInput
+from tuner.ops.conv.pair.op import ConvPairOp
 from tuner.ops.gemm.op import GemmOp
+from tuner.wire.requests.requests import TuneRequest
 
 PAIR = {
     "kind": "conv-pair",
@@ -101,6 +104,10 @@ def test_a_stride_reads_more_pixels_than_it_writes() -> None:
         ({"height": 2, "padding": 0}, "a.kernel"),
         ({"width": 0}, "a.width"),
         ({"height": 2**14}, "a.height"),
+        ({"width": 2**14}, "a.width"),
+        ({"channels": 2**15 + 1}, "a.channels"),
+        ({"filters": 10**6}, "a.filters"),
+        ({"images": 2**16 + 1, "height": 1, "width": 1}, "a.images"),
         ({"images": 2**16, "height": 512, "width": 512}, "a.images"),
         ({"channels": True}, "channels"),
         ({"taps": 3}, "taps"),
@@ -132,6 +139,86 @@ def test_what_does_not_go_together_is_told_by_its_field(asked: dict[str, Any], f
     assert refused.value.field == field
 
 
+SAME = {"images": 1, "height": 4, "width": 8, "channels": 24}
+
+
+@pytest.mark.parametrize(
+    ("changed", "field", "remedy"),
+    [
+        ({"images": 2, "height": 2}, "b.images", "use 1"),
+        ({"height": 8, "width": 4}, "b.height", "use 4"),
+        ({"width": 4, "images": 2}, "b.images", "use 1"),
+        ({"channels": 12, "width": 16}, "b.width", "use 8"),
+        ({"channels": 12}, "b.channels", "use 24"),
+        ({"residual": "a", "stride": 2}, "b.residual_source", "= 1 x 2 x 4 x 24"),
+        ({"residual": "x"}, "b.residual_source", "= 1 x 4 x 8 x 24"),
+        ({"source": "x", "channels": 16, "height": 8, "width": 4}, "b.height", "use 4"),
+    ],
+)
+def test_convolutions_that_share_images_agree_in_each_size(changed: dict[str, Any], field: str, remedy: str) -> None:
+    """As many elements are not the same images."""
+    first = conv("a", **SAME | {"channels": 16})
+    assert workload_of({"kind": "chain", "ops": [first, conv("b", "a", **SAME)]})
+    with pytest.raises(InvalidInput) as refused:
+        workload_of({"kind": "chain", "ops": [first, conv("b", "a", **SAME) | changed]})
+    assert (refused.value.field, remedy in refused.value.remedy) == (field, True)
+
+
 def test_rows_of_a_product_are_the_pixels_in_front_of_it() -> None:
     made = workload(conv("a", stride=2), product("b", "a", 24, 16, 24))
     assert [op.m for op in made.tile_ops] == [24, 24]
+
+
+PIXELS = 28 * 28
+
+
+@pytest.mark.parametrize(
+    ("ops", "batch_size"),
+    [
+        ([conv("a"), conv("b", "a", channels=24)], 1),
+        ([conv("a"), product("b", "a", PIXELS, 16, 24), product("c", "b", PIXELS, 8, 16)], 1),
+        ([conv("a"), product("b", "x", PIXELS, 24, 16)], 1),
+        ([product("a", "x", PIXELS, 16, 8), conv("b", "a")], 1),
+        ([product("a", "x", PIXELS, 16, 8), product("b", "a", PIXELS, 8, 16)], PIXELS),
+        ([conv("a"), product("b", "tokens", 16, 8, 8)], 16),
+        ([conv("a"), product("b", "tokens", 512, 8, 8)], 512),
+    ],
+)
+def test_images_are_computed_together_where_their_pixels_are_rows(ops: list[dict[str, Any]], batch_size: int) -> None:
+    """A service of one image is not under the load of one with 256 tokens, although a launch has as many rows."""
+    sizes = {"images": 1, "height": 28, "width": 28}
+    made = workload(*(one | sizes if one.get("op") else one for one in ops))
+    assert made.batch_size == batch_size
+    assert default_regime(made) is (Regime.SUSTAINED if batch_size >= 256 else Regime.BURST)
+
+
+def test_many_images_are_power_limited_and_both_in_one_op_count_them_too() -> None:
+    for images, regime in ((255, Regime.BURST), (256, Regime.SUSTAINED)):
+        made = workload(conv("a", images=images, channels=16), conv("b", "a", images=images, channels=24))
+        assert made.batch_size == images
+        assert default_regime(made) is regime
+    pair = ConvPairOp.of(*workload(conv("a", filters=64), conv("b", "a", channels=64, filters=64)).tile_ops)
+    assert pair.batch_size == 2
+
+
+def test_a_description_counts_images_and_says_an_activation_once() -> None:
+    made = workload_of({"kind": "network-convs", "network": "resnet38", "stage": 3, "images": 16})
+    filters = "3x3 256 of 14x14"
+    assert made.describe() == f"chain fp16 images=16 256 -> 256 -> 256 {filters} {filters} relu bias residual"
+
+
+def test_rows_are_asked_for_only_if_an_op_needs_them() -> None:
+    ops = [conv("a"), conv("b", "a", channels=24)]
+    assert workload_of({"kind": "chain", "ops": ops}) == workload_of({"kind": "chain", "m": 84, "ops": ops})
+    with pytest.raises(InvalidInput, match="m: is missing; add it: c has that many rows"):
+        workload_of({"kind": "chain", "ops": [*ops, {"name": "c", "source": "b", "n": 8, "k": 24}]})
+
+
+def test_more_pixels_than_a_product_may_have_rows_are_accepted_as_in_the_preset() -> None:
+    preset = {"kind": "network-convs", "network": "vgg19", "stage": 1, "images": 32}
+    whole = TuneRequest.model_validate({"pair": preset}).to_spec("simulated:h200").workload
+    assert TuneRequest.model_validate({"pair": pair_of(whole)}).to_spec("simulated:h200").workload == whole
+    product = {"name": "p", "source": "conv2", "n": 64, "k": 64}
+    chain = pair_of(whole) | {"ops": [*pair_of(whole)["ops"], product]}
+    with pytest.raises(InvalidInput, match=r"pair.m: is 1605632; products with sizes above"):
+        TuneRequest.model_validate({"pair": chain}).to_spec("simulated:h200")

@@ -80,4 +80,5 @@ def test_an_empty_budget_is_refused(field: str, value: float) -> None:
 
 
 def test_the_default_regime_is_sustained_where_power_limits() -> None:
-    assert [default_regime(m) for m in (1, 255, 256)] == [Regime.BURST, Regime.BURST, Regime.SUSTAINED]
+    found = [default_regime(ffn_pair(m=m, d_in=256, d_hidden=256, d_out=256)) for m in (1, 255, 256)]
+    assert found == [Regime.BURST, Regime.BURST, Regime.SUSTAINED]

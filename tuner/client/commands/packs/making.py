@@ -72,7 +72,7 @@ def _regime_of(jobs: Sequence[Mapping[str, Any]]) -> Json:
         click.UsageError: the jobs differ in it.
     """
     asked = {job["id"]: str(job["objective"]["regime"]) for job in jobs}
-    by_rows = {job["id"]: str(default_regime(asked_workload(job["pair"]).num_rows)) for job in jobs}
+    by_rows = {job["id"]: str(default_regime(asked_workload(job["pair"]))) for job in jobs}
     if asked == by_rows:
         return {}
     if len(found := sorted(set(asked.values()))) > 1:

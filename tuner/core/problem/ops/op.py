@@ -169,6 +169,16 @@ class Op(ABC):
         """Elements per row of the output."""
 
     @property
+    def batch_size(self) -> int | None:
+        """What is computed together, e.g. images, if rows are only parts of it; None if a row, e.g. a token, is one."""
+        return None
+
+    @property
+    def rows_words(self) -> str:
+        """Its rows in a workload's description, in the unit in which callers count them."""
+        return f"M={self.m}"
+
+    @property
     def result_columns(self) -> int:
         """Elements per row of everything that it writes: more than the output if it also writes to a cache."""
         return self.c_columns

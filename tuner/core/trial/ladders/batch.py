@@ -83,7 +83,7 @@ def plan_batch(specs: Sequence[JobSpec], neighbour_trials: int | None = None) ->
         ladders.setdefault(_ladder_key(spec), []).append(spec)
     items = []
     for index, members in enumerate(ladders.values()):
-        rows = [rows_of(spec.workload) for spec in members]
+        rows = [spec.workload.batch_size for spec in members]
         for place, has_neighbour in search_order(rows):
             spec = members[place]
             if has_neighbour:
@@ -91,11 +91,6 @@ def plan_batch(specs: Sequence[JobSpec], neighbour_trials: int | None = None) ->
                 spec = replace(spec, budget=replace(spec.budget, trials=min(fewer, spec.budget.trials)))
             items.append(BatchItem(spec=spec, ladder=index))
     return tuple(items)
-
-
-def rows_of(workload: Workload) -> int:
-    """The rows of a workload: those of its largest op."""
-    return workload.num_rows
 
 
 def _ladder_key(spec: JobSpec) -> str:

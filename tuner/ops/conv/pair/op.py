@@ -146,6 +146,11 @@ class ConvPairOp(LaunchOp):
         return self.second.m
 
     @property
+    def batch_size(self) -> int:
+        """Images; a row is a pixel of one."""
+        return self.images
+
+    @property
     def c_columns(self) -> int:
         """Channels of the output."""
         return self.filters
