@@ -27,7 +27,10 @@ def row_of_batch(session: Session, batch_id: str) -> BatchRow:
     """A batch's row; raises `NotFound` if there is no such batch."""
     row = session.scalar(select(BatchRow).where(BatchRow.id == batch_id))
     if row is None:
-        raise NotFound(f"there is no batch {batch_id[:80]!r}; GET /batches lists all")
+        is_job = batch_id.startswith("job-")
+        raise NotFound(
+            f"there is no batch {batch_id[:80]!r}{': this is the id of a job' if is_job else ''}; GET /batches lists all"
+        )
     return row
 
 

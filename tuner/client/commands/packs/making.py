@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from tuner.client.connection.addresses import is_batch
 from tuner.client.connection.http import Client
 from tuner.client.delivery.files import check_places, place_below
 from tuner.client.delivery.lock import Cache, Lock, LockedPack, change_lock, read_lock
@@ -176,9 +177,14 @@ def _check_job(client: Client, job: Mapping[str, Any], key: str | None, *, is_de
     )
 
 
+def _jobs_of(client: Client, some_id: str) -> list[Mapping[str, Any]]:
+    """A job, or the jobs of a batch."""
+    return [one["job"] for one in client.batch_jobs(some_id)] if is_batch(some_id) else [client.job(some_id)]
+
+
 @click.command()
 @click.argument("jobs_named", metavar="JOB...", nargs=-1)
-@click.option("--job", "job_ids", multiple=True, help="A finished job, as an option; may be repeated.")
+@click.option("--job", "job_ids", multiple=True, help="A finished job or batch, as an option; may be repeated.")
 @pack_options
 @click.pass_obj
 def pack(
@@ -191,11 +197,11 @@ def pack(
     batch_invariant: bool,
     key: str | None,
 ) -> None:
-    """Builds a pack from finished jobs: for the shape and m of each, the best existing result."""
+    """Builds a pack from finished jobs and batches: for the shape and m of each job, the best existing result."""
     named = (*jobs_named, *job_ids)
     if not named:
-        raise click.UsageError("no job was given: pass the ids of finished jobs")
-    jobs = [client.job(job_id) for job_id in named]
+        raise click.UsageError("no job was given: pass the ids of finished jobs or batches")
+    jobs = [job for one in named for job in _jobs_of(client, one)]
     order = order_of_jobs(jobs, min_gain, batch_invariant)
     print_table(ladder_table(make(client, order, output, lock, pinned(key), jobs)))
 
