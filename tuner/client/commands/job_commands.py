@@ -197,7 +197,9 @@ cancel = _each(
 )
 pause = _each("pause", _pause, "Pauses open jobs and batches; results from the card are recorded first.")
 resume = _each("resume", _resume, "Resumes paused jobs and batches.")
-retry = _each("retry", _retry, "Submits jobs again that failed or were cancelled, of a batch too, and prints the new ids.")
+retry = _each(
+    "retry", _retry, "Submits jobs again that failed or were cancelled, of a batch too, and prints the new ids."
+)
 delete = _each(
     "delete",
     _delete,

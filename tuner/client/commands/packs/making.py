@@ -14,11 +14,12 @@ from tuner.client.connection.http import Client
 from tuner.client.delivery.files import check_places, place_below
 from tuner.client.delivery.lock import Cache, Lock, LockedPack, change_lock, read_lock
 from tuner.client.delivery.meaning import asked_workload, check_kernel, check_pack
-from tuner.client.delivery.output import print_table, write_or_print
+from tuner.client.delivery.output import print_table, say_if_simulated, write_or_print
 from tuner.client.delivery.signatures import check_signed, pinned
 from tuner.client.errors import NoResult, Refused
 from tuner.client.options.pack_options import lock_option, pack_options
 from tuner.client.terminal.pack_tables import diff_table, ladder_table
+from tuner.core.problem.gpu import SIMULATED_PREFIX
 from tuner.core.trial.job import default_regime
 from tuner.errors import InvalidInput
 from tuner.packs.ladder import DEFAULT_MIN_GAIN
@@ -281,3 +282,5 @@ def fetch_locked(
     for place, sha256, content in found:
         cache.put(sha256, content)
         write_or_print(content, place)
+    for pack in lock.packs:
+        say_if_simulated(str(pack.order.get("target", "")).startswith(SIMULATED_PREFIX), pack.path)
