@@ -17,6 +17,8 @@ from tuner.packs.records import FIRST_VERSION, VERSION
 from tuner.packs.shapes import shape_kinds
 from tuner.packs.write import FOR_PEOPLE, INDEX, SIGNATURE, SUMS, files_in_pack, indexed, zipped
 
+#: A file that every artifact has at this place, and no pack.
+MANIFEST = "manifest.json"
 #: Maximum total size of a pack's files.
 MAX_BYTES = 4 * 2**30
 
@@ -48,6 +50,9 @@ def read_pack(data: bytes) -> Pack:
     """
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            if MANIFEST in archive.namelist():
+                problem = "is an artifact, as `tuner-client fetch best` writes, not a pack"
+                raise InvalidInput("pack", problem, "make a pack of its job with `tuner-client pack`")
             if sum(info.file_size for info in archive.infolist()) > MAX_BYTES:
                 raise _refused(f"unpacks to more than {MAX_BYTES} bytes")
             if any(info.compress_type != zipfile.ZIP_STORED for info in archive.infolist()):

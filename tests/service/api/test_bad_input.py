@@ -99,11 +99,29 @@ def test_a_chain_that_is_none_is_refused_with_field_and_remedy_and_leaves_no_job
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("content", [b"", b"{", b"{'pair': 1}", b"\xff\xfe", b"[" * 100_000, b"1" * 10_000])
-def test_what_is_no_json_is_refused(api: Api, content: bytes) -> None:
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "body: is missing; add it"),
+        (b"{", "the body is not valid JSON: Expecting property name"),
+        (b"{'pair': 1}", "the body is not valid JSON: Expecting property name"),
+        (b'{"pair": "\xff"}', "the body is not UTF-8 at byte 10; send it as UTF-8"),
+        (b"[" * 100_000, "the body is nested too deeply"),
+        (b"1" * 10_000, "the body has a number with too many digits"),
+    ],
+)
+def test_what_is_no_json_is_refused_with_the_reason(api: Api, content: bytes, words: str) -> None:
     response = api.http.post("/jobs", content=content, headers={"content-type": "application/json"})
-    refused(response, response.status_code)
-    assert response.status_code in (400, 422)
+    assert refused(response, 422 if content == b"" else 400)["detail"].startswith(words)
+
+
+def test_a_field_of_several_types_is_refused_once_by_its_name(api: Api) -> None:
+    [error] = refused(api.http.get("/best?m=x&d_in=1&d_hidden=1&d_out=1"), 422)["errors"]
+    assert (error["field"], error["problem"]) == ("m", "should be an integer, got 'x'")
+    long = refused(api.http.post("/jobs", json=body(schedules=[{"schedule": "a" * 100_000}])), 422)["errors"]
+    assert {error["field"] for error in long} == {"schedules.0.schedule"}
+    [error] = refused(api.http.post("/jobs", json=body(schedules=[{"schedule": {}}])), 422)["errors"]
+    assert error["problem"] == "is not valid: it lacks 'tiling'"
 
 
 @pytest.mark.parametrize("content_type", ["text/plain", "application/x-www-form-urlencoded", "application/jsonp", ""])

@@ -9,6 +9,7 @@ import pytest
 
 from tests.service.client.conftest import Run
 from tuner.client import Client, ExitCode
+from tuner.packs.read import read_pack
 
 PAIR = ["--d-in", "4096", "--d-hidden", "1024", "--d-out", "4096", "--trials", "5"]
 
@@ -47,6 +48,13 @@ def test_its_answers_and_kernels_are_fetched_into_a_folder_or_the_library_is_nam
     assert run("fetch", "best", "--batch", batch_id, "--format", "cu").exit_code == ExitCode.USAGE
     refused = run("fetch", "best", "--batch", batch_id, "-o", str(tmp_path / "best.json"))
     assert (refused.exit_code, "is a file; pass a folder name to -o" in refused.stderr) == (ExitCode.USAGE, True)
+    for ids in ([batch_id], ["--job", batch_id]):
+        packed = run("pack", *ids, "-o", str(tmp_path / "model.tunerpack"))
+        assert packed.exit_code == 0, packed.stderr
+    rungs = read_pack((tmp_path / "model.tunerpack").read_bytes()).entries[0].rungs
+    assert {8, 16} <= {rung.m_hi for rung in rungs}
+    nothing = run("retry", batch_id)
+    assert (nothing.exit_code, "has no job that failed or was cancelled" in nothing.stderr) == (ExitCode.REFUSED, True)
 
 
 def test_a_batch_is_submitted_by_its_rows_and_ended(run: Run, client: Client) -> None:
@@ -57,6 +65,10 @@ def test_a_batch_is_submitted_by_its_rows_and_ended(run: Run, client: Client) ->
     assert client.batch(batch_id)["num_jobs"] == 4
     assert run("cancel", batch_id).stdout.strip() == "cancelled"
     assert run("best", batch_id).exit_code == ExitCode.JOB_FAILED
+    again = run("retry", batch_id)
+    assert again.exit_code == 0, again.stderr
+    assert {client.job(one)["pair"]["m"] for one in again.stdout.split()} == {1, 2, 4, 8}
+    assert run("cancel", *again.stdout.split()).exit_code == 0
 
 
 def test_a_preset_is_submitted_with_several_rows_as_one_ladder(run: Run, client: Client) -> None:

@@ -202,6 +202,8 @@ def test_a_cancelled_job_is_a_failed_one_and_a_slow_one_a_timeout(run: Run) -> N
 def test_what_is_not_there_is_no_result(run: Run, job_id: str) -> None:
     for arguments in (["watch", "job-000000000000"], ["trials", "../jobs"], ["best", *PAIR, "--target", "h200"]):
         assert run(*arguments).exit_code == ExitCode.NO_RESULT
+    assert ": it is a batch; GET /batches/{batch_id}/jobs lists its jobs" in run("trials", "batch-000000000000").stderr
+    assert f"there is no batch '{job_id}': it is a job" in run("fetch", "best", "--batch", job_id).stderr
 
 
 def test_a_server_that_is_not_there_is_unreachable(run: Run) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -84,6 +85,23 @@ def test_what_differs_between_two_packs_is_said_as_a_whole_and_range_by_range(
     }
 
 
+def test_figures_of_a_simulated_pack_are_marked_as_such_on_their_side(tmp_path: Path, entries: list[Entry]) -> None:
+    faster = [replace(entries[0], rungs=(replace(entries[0].rungs[0], speedup=1.5), entries[0].rungs[1]))]
+    real, simulated = write(tmp_path / "a", entries), write(tmp_path / "b", faster, target="simulated:h200")
+    found = asked("diff", real, simulated).stdout
+    assert "target: h200 before, simulated:h200 after" in found
+    assert ("after (simulated)" in found, "before (simulated)" in found) == (True, False)
+    assert json.loads(asked("diff", "--json", simulated, real).stdout)["simulated"] == [True, False]
+    for path, is_simulated in ((real, False), (simulated, True)):
+        lines = asked("show", "--json", path).stdout.splitlines()
+        assert {json.loads(line)["simulated"] for line in lines} == {is_simulated}
+        checked = asked("verify", path, "--bytes-only")
+        assert (checked.exit_code, f"{path} is simulated: it never ran on a card" in checked.stderr) == (
+            0,
+            is_simulated,
+        )
+
+
 def test_the_same_packs_do_not_differ(tmp_path: Path, entries: list[Entry]) -> None:
     before, after = write(tmp_path / "a", entries), write(tmp_path / "b", entries)
     assert asked("diff", before, after).stdout == "the packs are identical, byte for byte\n"
@@ -99,3 +117,10 @@ def test_what_is_no_pack_is_refused_by_its_name(tmp_path: Path, entries: list[En
     found = asked(command, *([good] if command == "diff" else []), str(bad))
     assert found.exit_code == ExitCode.REFUSED
     assert f"{bad} is not an intact pack" in found.stderr
+    with zipfile.ZipFile(bad, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("manifest.json", "{}")
+    found = asked(command, *([good] if command == "diff" else []), str(bad))
+    assert found.exit_code == ExitCode.REFUSED
+    assert (
+        f"{bad} is an artifact, as `tuner-client fetch best` writes, not a pack; make a pack of its job" in found.stderr
+    )

@@ -48,6 +48,8 @@ def first_problem(**changes: Any) -> FieldProblem:
         ({"pair": 3}, "pair", "should be a JSON object, got 3", "use a JSON object"),
         ({"pair": {**PAIR, "m": 16.5}}, "pair.m", "should be an integer, got 16.5", "use an integer"),
         ({"pair": {**PAIR, "gated": "yes"}}, "pair.gated", "got 'yes'", "use true or false"),
+        ({"pair": {**PAIR, "m": None}}, "pair.m", "should be an integer, got null", "use an integer"),
+        ({"pair": {**PAIR, "m": True}}, "pair.m", "should be an integer, got true", "use an integer"),
         ({"labels": "a"}, "labels", "should be a list, got 'a'", "use a list"),
         ({"labels": ["a", ""]}, "labels.1", "has 0 characters", "use at least 1"),
         ({"project": "x" * 65}, "project", "has 65 characters", "use at most 64"),

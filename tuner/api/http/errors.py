@@ -111,7 +111,7 @@ async def _on_validation_error(request: Request, error: Exception) -> Response:
     found = error.errors()
     if any(one["type"] == "json_invalid" for one in found):
         return _answer(request, problem(400, f"the body is not valid JSON: {found[0]['ctx']['error']}"))
-    errors = [of_validation(one) for one in found]
+    errors = [*dict.fromkeys(map(of_validation, found))]  # each type of a union repeats the error
     detail = "; ".join(f"{one.field}: {one.problem}; {one.remedy}" for one in errors)
     return _answer(request, problem(422, detail, errors))
 
@@ -120,8 +120,19 @@ async def _on_http_exception(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     allowed = _allowed(request)
     detail = _REMEDIES.get(error.status_code, error.detail).format(method=request.method, allowed=allowed)
+    if error.status_code == 400 and error.__cause__ is not None:  # FastAPI could not parse the body
+        detail = _unreadable(error.__cause__)
     headers = {"Allow": allowed} if error.status_code == 405 else error.headers
     return _answer(request, problem(error.status_code, detail), headers)
+
+
+def _unreadable(error: BaseException) -> str:
+    """Why a body that may be JSON cannot be read, and the remedy."""
+    if isinstance(error, UnicodeDecodeError):
+        return f"the body is not {error.encoding.upper()} at byte {error.start}; send it as UTF-8"
+    if isinstance(error, RecursionError):
+        return "the body is nested too deeply; GET /openapi.json describes every body"
+    return "the body has a number with too many digits; shorten it"
 
 
 def _allowed(request: Request) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tuner.client.delivery.output import write_or_print
+from tuner.client.delivery.output import say_if_simulated, write_or_print
 from tuner.client.errors import NoResult
 
 if TYPE_CHECKING:
@@ -50,8 +50,7 @@ def trace_file(client: Client, job_id: str, number: int, timeout_s: float | None
         NothingSeen: the trace could not be taken.
     """
     found = client.trace(job_id, number, format="perfetto", timeout_s=timeout_s)
-    if found["otherData"]["simulated"]:
-        click.echo("tuner-client: the trace is simulated: it never ran on a card", err=True)
+    say_if_simulated(found["otherData"]["simulated"], "the trace")
     return (json.dumps(found, separators=(",", ":")) + "\n").encode()
 
 

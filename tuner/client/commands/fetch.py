@@ -16,7 +16,7 @@ from tuner.client.connection.http import Client
 from tuner.client.delivery.environment import Asker, detect, differences
 from tuner.client.delivery.lock import Cache
 from tuner.client.delivery.meaning import Asked
-from tuner.client.delivery.output import document, write_or_print
+from tuner.client.delivery.output import document, say_if_simulated, write_or_print
 from tuner.client.delivery.signatures import pinned
 from tuner.client.errors import LibraryWins, NoResult, Refused, UnfusedWins, WeakerMatch
 from tuner.client.follow.batch import best_of, check_kernels, write_kernels
@@ -115,8 +115,7 @@ def fetch_best(
     asked = Asked(job_id=job_id, question=take_question(options) if job_id is None else {})
     found = find(client, asked, asker)
     best = found["best"]
-    if best["simulated"]:
-        click.echo("tuner-client: the result is simulated: it never ran on a card", err=True)
+    say_if_simulated(best["simulated"])
     check_match(found, accept_nearest=accept_nearest)
     check_answer(best, accept_unfused=accept_unfused, even_if_slower=even_if_slower)
     write_or_print(_content(client, found, format, pinned(key), asked), output)
@@ -136,8 +135,7 @@ def _fetch_batch(client: Client, batch_id: str, format: str, output: Path | None
         LibraryWins: the library is the result everywhere.
     """
     best = best_of(client, batch_id)
-    if best["simulated"]:
-        click.echo("tuner-client: the result is simulated: it never ran on a card", err=True)
+    say_if_simulated(best["simulated"])
     if not best["is_complete"]:
         click.echo("tuner-client: some ladders have no result yet", err=True)
     if format == "json":

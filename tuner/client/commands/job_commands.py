@@ -15,7 +15,7 @@ from tuner.client.commands.fetch import ask_for_best, is_the_librarys, recipe_li
 from tuner.client.connection.addresses import is_batch
 from tuner.client.connection.http import Client
 from tuner.client.delivery.output import plain_console, print_json, print_table, table_width
-from tuner.client.errors import ClientError, JobFailed, WeakerMatch
+from tuner.client.errors import ClientError, JobFailed, Refused, WeakerMatch
 from tuner.client.follow.batch import best_of, follow, ladder_tables, status_lines
 from tuner.client.follow.interrupted import what_goes_on
 from tuner.client.follow.many import follow_many, standing_table
@@ -176,8 +176,15 @@ def _standing(one: Mapping[str, Any]) -> str:
     return "paused" if is_paused else str(one["state"])
 
 
-def _retry(client: Client, job_id: str) -> str:
-    return str(client.change(job_id, "retry")["id"])
+def _retry(client: Client, some_id: str) -> str:
+    """The new ids, one per line: of a batch, for its jobs that failed or were cancelled."""
+    ids = [some_id]
+    if is_batch(some_id):
+        jobs = [one["job"] for one in client.batch_jobs(some_id)]
+        ids = [job["id"] for job in jobs if job["state"] in ("failed", "cancelled")]
+        if not ids:
+            raise Refused(f"{some_id} has no job that failed or was cancelled")
+    return "\n".join(str(client.change(job_id, "retry")["id"]) for job_id in ids)
 
 
 def _delete(client: Client, job_id: str) -> str:
@@ -190,7 +197,9 @@ cancel = _each(
 )
 pause = _each("pause", _pause, "Pauses open jobs and batches; results from the card are recorded first.")
 resume = _each("resume", _resume, "Resumes paused jobs and batches.")
-retry = _each("retry", _retry, "Submits jobs again that failed or were cancelled, and prints the new ids.")
+retry = _each(
+    "retry", _retry, "Submits jobs again that failed or were cancelled, of a batch too, and prints the new ids."
+)
 delete = _each(
     "delete",
     _delete,

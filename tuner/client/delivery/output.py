@@ -35,6 +35,12 @@ def plain_console(**options: Any) -> Console:
     return Console(markup=False, **options)
 
 
+def say_if_simulated(is_simulated: bool, what: str = "the result") -> None:
+    """Warns on stderr about figures and kernels that were not measured on a card."""
+    if is_simulated:
+        click.echo(f"tuner-client: {what} is simulated: it never ran on a card", err=True)
+
+
 def print_table(table: RenderableType) -> None:
     """Prints a table, as wide as the terminal or COLUMNS; in full width otherwise. No word is cut: a long one
     continues on the next line. In a narrow terminal, each shape has a separate table below its name."""

@@ -106,7 +106,9 @@ def is_simulated(pack: Pack) -> bool:
 
 def diff_table(path: str, before: Pack | None, after: Pack) -> Table:
     """For each range of sizes that changed: what runs and its gain, before and after."""
-    table = Table("shape", "rows", "before", "after", title=f"{path}: what changed")
+    named = {"before": before, "after": after}
+    marked = [name + render.mark(side is not None and is_simulated(side)) for name, side in named.items()]
+    table = Table("shape", "rows", *marked, title=f"{path}: what changed")
     ladders = [{one.shape: one for one in side.entries} if side else {} for side in (before, after)]
     for shape in dict.fromkeys([*ladders[0], *ladders[1]]):
         sides = [side.get(shape) for side in ladders]

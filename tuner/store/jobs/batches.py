@@ -27,7 +27,8 @@ def row_of_batch(session: Session, batch_id: str) -> BatchRow:
     """A batch's row; raises `NotFound` if there is no such batch."""
     row = session.scalar(select(BatchRow).where(BatchRow.id == batch_id))
     if row is None:
-        raise NotFound(f"there is no batch {batch_id[:80]!r}; GET /batches lists all")
+        why = ": it is a job" if batch_id.startswith("job-") else ""
+        raise NotFound(f"there is no batch {batch_id[:80]!r}{why}; GET /batches lists all")
     return row
 
 

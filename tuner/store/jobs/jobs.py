@@ -113,6 +113,8 @@ def is_paused(session: Session, job_id: str) -> bool:
 
 def _why_absent(session: Session, job_id: str) -> str:
     gone = session.get(DeletedJobRow, job_id)
+    if gone is None and job_id.startswith("batch-"):
+        return f"there is no job {job_id[:80]!r}: it is a batch; GET /batches/{{batch_id}}/jobs lists its jobs"
     if gone is None:
         return f"there is no job {job_id[:80]!r}; GET /jobs lists all"
     at = datetime.fromtimestamp(gone.deleted_at, UTC).isoformat(timespec="seconds")

@@ -60,7 +60,9 @@ class ArtifactFolder:
         try:
             return self.path(digest).read_bytes()
         except FileNotFoundError:
-            raise NotFound(f"there is no artifact {digest}; it may have been removed by tuner gc") from None
+            raise NotFound(
+                f"there is no artifact {digest}; tuner gc removed it, or a restore left out the folder `artifacts`"
+            ) from None
 
 
 def _write_whole(path: Path, content: bytes) -> None:

@@ -74,8 +74,10 @@ def _schedule(field: str, one: GivenSchedule) -> Schedule:
         return Schedule.from_json(asked)
     except IllegalSchedule as error:
         raise _refusal(field, f"is not valid: {error}") from error
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise _refusal(field, f"is not valid: {error!r}") from error
+    except KeyError as error:
+        raise _refusal(field, f"is not valid: it lacks {error}") from error
+    except (TypeError, ValueError, AttributeError) as error:
+        raise _refusal(field, "is not valid: a part of it has another form") from error
 
 
 def _line(field: str, text: str) -> dict[str, Any]:

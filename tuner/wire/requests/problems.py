@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
@@ -20,6 +21,9 @@ _TYPES = {
     "int": "an integer", "float": "a number", "bool": "true or false",
 }  # fmt: skip
 _TYPE_ERRORS = ("type", "attributes_type", "parsing", "from_float")
+
+#: How Pydantic calls the members of a union of types, in the location of an error.
+_MEMBER = re.compile(r"(constrained-)?(int|str|float|bool)|\w+\[.*\]")
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -111,11 +115,13 @@ def _remedy(context: Mapping[str, Any], message: str) -> str:
 
 
 def _path(location: Sequence[int | str]) -> str:
-    """`("body", "pair", "ffn", "m")` as `pair.m`: without the source and the tag of a union."""
+    """`("body", "pair", "ffn", "m", "constrained-int")` as `pair.m`: without the source, and the tags and types of
+    unions."""
     steps = [str(step) for step in location if step not in (*_SOURCES, *KINDS, *OP_TAGS)]
+    steps = [step for place, step in enumerate(steps) if place == 0 or not _MEMBER.fullmatch(step)]
     return ".".join(steps) or "body"
 
 
 def _echo(value: object) -> str:
-    text = ascii(value)
+    text = "null" if value is None else str(value).lower() if isinstance(value, bool) else ascii(value)
     return text if len(text) <= _MAX_ECHO else f"{text[:_MAX_ECHO]}…"

@@ -9,15 +9,17 @@ from typing import Any
 
 import click
 
+from tuner.client.connection.addresses import is_batch
 from tuner.client.connection.http import Client
 from tuner.client.delivery.files import check_places, place_below
 from tuner.client.delivery.lock import Cache, Lock, LockedPack, change_lock, read_lock
 from tuner.client.delivery.meaning import asked_workload, check_kernel, check_pack
-from tuner.client.delivery.output import print_table, write_or_print
+from tuner.client.delivery.output import print_table, say_if_simulated, write_or_print
 from tuner.client.delivery.signatures import check_signed, pinned
 from tuner.client.errors import NoResult, Refused
 from tuner.client.options.pack_options import lock_option, pack_options
 from tuner.client.terminal.pack_tables import diff_table, ladder_table
+from tuner.core.problem.gpu import SIMULATED_PREFIX
 from tuner.core.trial.job import default_regime
 from tuner.errors import InvalidInput
 from tuner.packs.ladder import DEFAULT_MIN_GAIN
@@ -176,9 +178,14 @@ def _check_job(client: Client, job: Mapping[str, Any], key: str | None, *, is_de
     )
 
 
+def _jobs_of(client: Client, some_id: str) -> list[Mapping[str, Any]]:
+    """A job, or the jobs of a batch."""
+    return [one["job"] for one in client.batch_jobs(some_id)] if is_batch(some_id) else [client.job(some_id)]
+
+
 @click.command()
 @click.argument("jobs_named", metavar="JOB...", nargs=-1)
-@click.option("--job", "job_ids", multiple=True, help="A finished job, as an option; may be repeated.")
+@click.option("--job", "job_ids", multiple=True, help="A finished job or batch, as an option; may be repeated.")
 @pack_options
 @click.pass_obj
 def pack(
@@ -191,11 +198,11 @@ def pack(
     batch_invariant: bool,
     key: str | None,
 ) -> None:
-    """Builds a pack from finished jobs: for the shape and m of each, the best existing result."""
+    """Builds a pack from finished jobs and batches: for the shape and m of each job, the best existing result."""
     named = (*jobs_named, *job_ids)
     if not named:
-        raise click.UsageError("no job was given: pass the ids of finished jobs")
-    jobs = [client.job(job_id) for job_id in named]
+        raise click.UsageError("no job was given: pass the ids of finished jobs or batches")
+    jobs = [job for one in named for job in _jobs_of(client, one)]
     order = order_of_jobs(jobs, min_gain, batch_invariant)
     print_table(ladder_table(make(client, order, output, lock, pinned(key), jobs)))
 
@@ -275,3 +282,5 @@ def fetch_locked(
     for place, sha256, content in found:
         cache.put(sha256, content)
         write_or_print(content, place)
+    for pack in lock.packs:
+        say_if_simulated(str(pack.order.get("target", "")).startswith(SIMULATED_PREFIX), pack.path)

@@ -10,7 +10,7 @@ import click
 from tuner.client.commands.packs.making import opened
 from tuner.client.delivery.output import print_json, print_table
 from tuner.client.options.options import as_json
-from tuner.client.terminal.pack_tables import diff_table, ladder_table, lines_of
+from tuner.client.terminal.pack_tables import diff_table, is_simulated, ladder_table, lines_of
 from tuner.core.units import counted
 from tuner.packs.read import Pack
 from tuner.packs.signing import signer
@@ -53,7 +53,7 @@ def show(path: Path, as_json: bool) -> None:
     pack = _read(path)
     if as_json:
         for line in lines_of(pack):
-            print_json(line.to_json())
+            print_json({**line.to_json(), "simulated": is_simulated(pack)})
         return
     click.echo(f"{path}: {counted(len(kernels_of(pack)), 'kernel')}, sha256 {pack.digest}")
     for word, said in facts_of(pack).items():
@@ -81,7 +81,9 @@ def diff(before: Path, after: Path, as_json: bool) -> None:
     if as_json:
         ranges = [list(row) for row in zip(*(column.cells for column in table.columns), strict=True)]
         named = [dict(zip(("shape", "rows", "before", "after"), row, strict=True)) for row in ranges]
-        print_json({"changed": changed, "kernels": {"both": shared, "alone": alone}, "ranges": named})
+        simulated = [is_simulated(pack) for pack in packs]
+        kernels_found = {"both": shared, "alone": alone}
+        print_json({"changed": changed, "kernels": kernels_found, "ranges": named, "simulated": simulated})
         return
     if packs[0].digest == packs[1].digest:
         click.echo("the packs are identical, byte for byte")

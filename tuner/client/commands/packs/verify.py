@@ -15,12 +15,12 @@ from rich.table import Table
 
 from tuner.client.commands.packs.making import opened
 from tuner.client.delivery.files import place_below
-from tuner.client.delivery.output import print_json, print_table
+from tuner.client.delivery.output import print_json, print_table, say_if_simulated
 from tuner.client.delivery.signatures import check_signed, pinned
 from tuner.client.errors import NotVerified, Simulated
 from tuner.client.options.options import as_json
 from tuner.client.terminal import render
-from tuner.client.terminal.pack_tables import runs_of, sizes_of
+from tuner.client.terminal.pack_tables import is_simulated, runs_of, sizes_of
 from tuner.packs.contents import Kernel
 from tuner.packs.read import Pack
 from tuner.packs.signing import signer
@@ -45,6 +45,7 @@ def verify(path: Path, key: str | None, bytes_only: bool, as_json: bool) -> None
         signed = f"signed by {named}" if is_verified else f"signed; the pack names the key {named}"
     click.echo(f"tuner-client: {path} is intact; {signed}", err=True)
     if bytes_only:
+        say_if_simulated(is_simulated(pack), str(path))
         return
     if not kernels_of(pack):
         click.echo("tuner-client: the pack has no kernel to run: it uses the library everywhere", err=True)
