@@ -79,7 +79,7 @@ def test_a_job_that_is_cancelled_and_deleted_at_the_card_harms_no_other(tmp_path
         assert httpx.get(f"{url}/livez").status_code == 200
 
 
-# In CI, tests/unit/store/test_removal.py says what is kept.
+# In CI, tests/unit/service/test_server.py does so without a card.
 @pytest.mark.soak
 def test_retention_deletes_the_oldest_and_spares_the_best_and_the_running(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

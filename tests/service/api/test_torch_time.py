@@ -128,7 +128,7 @@ def finished_beside(api: Api) -> str:
     return str(job_id)
 
 
-# In CI, another test compares the winner with PyTorch.
+# In CI, tests/unit/core/insight/test_verdict_words.py names it, and tests/unit/client/test_answers.py how to call it.
 @pytest.mark.soak
 def test_where_torch_compile_is_the_fastest_the_verdict_names_it(tmp_path: Path) -> None:
     with serving(tmp_path / "data", evaluators=[WithCompiled(0.3)]) as api:
@@ -167,7 +167,7 @@ def test_where_torch_compile_is_behind_the_library_it_is_a_figure_beside(tmp_pat
         assert "torch_compile" not in api.service.job(without).spec.to_json()
 
 
-# In CI, tests/service/service/test_matching.py has a result of another objective.
+# In CI, tests/service/service/test_matching.py has such a result.
 @pytest.mark.soak
 def test_a_result_judged_against_torch_compile_answers_no_question_of_the_library_alone_exactly(tmp_path: Path) -> None:
     with serving(tmp_path / "data", evaluators=[WithCompiled(1.25)]) as api:

@@ -14,6 +14,7 @@ import httpx
 import pytest
 
 from tuner.client import Client
+from tuner.client.commands.fetch import recipe_lines
 from tuner.client.connection import http
 from tuner.client.delivery.meaning import check_jobs
 from tuner.client.errors import Refused, TimedOut, Unreachable
@@ -141,3 +142,12 @@ def test_jobs_that_are_not_those_of_a_batch_are_refused(jobs: list[dict[str, Any
     check_jobs([job(32), job(16)], asked, target="h200", l2=None, regime="burst")
     with pytest.raises(Refused, match=words):
         check_jobs(jobs, asked, target="h200", l2=None, regime="burst")
+
+
+def test_where_torch_compile_is_the_library_that_is_how_to_call_it() -> None:
+    torch = {"is_library": True, "library_speedup": 0.3}
+    assert recipe_lines({"library": None, "torch": torch}) == [
+        "torch.compile with mode='max-autotune-no-cudagraphs' in a CUDA graph, 0.300 of the vendor library's time"
+    ]
+    (unknown,) = recipe_lines({"library": None, "torch": {**torch, "is_library": False}})
+    assert unknown.startswith("the algorithm is unknown")
