@@ -108,7 +108,7 @@ def test_retention_deletes_the_oldest_and_spares_the_best_and_the_running(
         service.close()
 
 
-# In CI, another test deletes by the same limit, and tests/unit/test_settings.py reads the environment.
+# In CI, tests/unit/test_settings.py reads the environment, and tests/unit/service/test_server.py keeps what it says.
 @pytest.mark.soak
 def test_a_server_keeps_as_many_jobs_as_its_environment_says(tmp_path: Path) -> None:
     with Server(tmp_path / "data", "--gpu", "simulated:h200", TUNER_KEEP_JOBS="0", TUNER_KEEP_BEST="false") as server:

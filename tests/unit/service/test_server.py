@@ -27,7 +27,7 @@ from tuner.dispatch import LocalDispatcher
 from tuner.dispatch.protocol import Quarantine
 from tuner.errors import InvalidInput, NotFound
 from tuner.server import standby
-from tuner.server.app import OpenToAll, _check_reach, _Ending
+from tuner.server.app import OpenToAll, _check_reach, _Ending, open_service
 from tuner.server.standby import Standby
 from tuner.service import Service
 from tuner.service.concurrency.clock_steps import ClockSteps
@@ -144,6 +144,14 @@ def test_retention_deletes_the_oldest_spares_the_best_and_is_in_the_audit_log(st
     with store.read() as session:
         entries = audit.page(session, None, 9).items
     assert sorted((one.action, one.subject) for one in entries) == sorted(("job.expire", one) for one in gone)
+
+
+def test_a_server_keeps_as_many_jobs_as_its_settings_say(tmp_path: Path) -> None:
+    settings = Settings(data=tmp_path / "data", gpu="none", keep_jobs=3, keep_best=False)
+    service, _, _ = open_service(settings, lambda: None)
+    (remover,) = (one for one in service._beside if isinstance(one, Remover))
+    assert remover._retention == Retention(num_jobs=3, keeps_best=False)
+    service.close()
 
 
 def test_a_second_signal_ends_the_process_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
