@@ -9,16 +9,22 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
 import pytest
+from click.testing import CliRunner
 
 from tests.support.lanes import soaked
 from tests.support.native.example import COMPILERS, built_example, run_command
 from tests.support.native.recorder import compile_recorder
 from tests.support.repository import ROOT
+from tuner import demo as demo_module
+from tuner.client.errors import Unreachable
 from tuner.store.engine.directory import DirectoryLock
+from tuner.terminal import CannotPrint
 
 
 def start(
@@ -84,7 +90,7 @@ def test_the_example_says_how_it_is_called() -> None:
     assert (ran.returncode, ran.stderr) == (1, "pass the zip of an artifact, or the folder of its files\n")
 
 
-# In CI, the next test ends a demo early, and tests/service/test_ending.py servers by signals.
+# In CI, another test ends a demo early, and tests/service/test_ending.py servers by signals.
 @pytest.mark.soak
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupted_it_ends_its_server(tmp_path: Path, number: signal.Signals) -> None:
@@ -101,7 +107,37 @@ def test_interrupted_it_ends_its_server(tmp_path: Path, number: signal.Signals) 
     DirectoryLock(tmp_path / "data").release()
 
 
-# In CI, the next test has a demo that ends early with a sentence.
+@pytest.mark.parametrize(
+    ("ends", "said"),
+    [
+        (
+            CannotPrint("the output cannot be written: No space left on device"),
+            "the output cannot be written: No space",
+        ),
+        (Unreachable("the server died"), "the server died; the server's log is data/server.log"),
+        (KeyboardInterrupt(), "interrupted; recorded results stay in data, and `make demo` continues from there"),
+    ],
+    ids=["full disk", "no server", "interrupt"],
+)
+def test_however_it_ends_early_it_says_so_in_a_sentence_and_sigterm_ends_its_server_too(
+    monkeypatch: pytest.MonkeyPatch, ends: BaseException, said: str
+) -> None:
+    @contextmanager
+    def running_server(data: Path, gpu: str) -> Iterator[str]:
+        raise ends
+        yield ""
+
+    handlers: dict[int, Callable[..., None]] = {}
+    monkeypatch.setattr(demo_module, "running_server", running_server)
+    monkeypatch.setattr(demo_module.signal, "signal", handlers.__setitem__)
+    result = CliRunner().invoke(demo_module.main, ["--data", "data"])
+    assert (result.exit_code, result.output.strip().startswith(f"demo: {said}")) == (1, True), result.output
+    assert handlers.keys() == {signal.SIGTERM}
+    with pytest.raises(SystemExit, match="143"):  # unlike the signal itself, it passes through blocks that end servers
+        handlers[signal.SIGTERM](signal.SIGTERM, None)
+
+
+# In CI, the test above has a full disk.
 @pytest.mark.soak
 def test_a_full_disk_behind_stdout_is_a_sentence(tmp_path: Path) -> None:
     with Path("/dev/full").open("w") as full, start(tmp_path, stdout=full) as demo:

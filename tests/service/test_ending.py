@@ -45,7 +45,7 @@ def test_the_trial_at_the_card_is_recorded_before_the_end_and_the_job_waits(tmp_
     assert on_disk(data, "select state from jobs") == "searching"
 
 
-# In CI, a first signal ends it in other tests.
+# In CI, tests/unit/service/test_server.py has a second signal, and other tests the first.
 @pytest.mark.soak
 def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
     data = tmp_path / "data"

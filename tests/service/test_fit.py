@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +20,8 @@ from tests.support import builders
 from tuner.cli import main
 from tuner.commands import fit as fit_cli
 from tuner.core.model import own_fit, rates
-from tuner.core.model.rates import CATALOGUE_RATES, FITS_VARIABLE, Fit, fit_of, rates_of, use_fits
+from tuner.core.model.fit import Trial
+from tuner.core.model.rates import CATALOGUE_RATES, FITS_VARIABLE, Fit, Rates, fit_of, rates_of, use_fits
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.objective import CacheState
 from tuner.core.schedule.candidate import Candidate
@@ -73,7 +75,50 @@ def put(folder: Path, text: str, gpu: str = "h200") -> Path:
     return path
 
 
-# In CI, tests/unit/core/model/test_own_fit.py says which fit is kept, and the next tests have the command and its file.
+@pytest.mark.slow
+def test_a_fit_is_kept_if_it_ranks_better_than_the_rates_of_its_start_and_else_an_earlier_one_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[Rates] = []
+    ranks = iter((0.5, 0.9))
+
+    class Known(own_fit.OwnFit):
+        """A fit whose result is given."""
+
+        @classmethod
+        def to(cls, shown: Sequence[Trial], start: Rates, pool: object) -> Known:
+            begun.append(start)
+            return cls(trials=shown, linear=None)  # type: ignore[arg-type]
+
+        def fitted(self, width: float = 0.0) -> Rates:
+            return SLOW
+
+        def evaluated(self, width: float = 0.0) -> list[own_fit.Evaluated]:
+            after = next(ranks)
+            return [own_fit.Evaluated(workload=name, num_trials=20, before=0.5, after=after) for name in PAIRS]
+
+        def changes(self, rates: Rates) -> list[own_fit.Changed]:
+            return []
+
+    monkeypatch.setattr(own_fit, "OwnFit", Known)
+    shipped = Fit(rates=BAD, gpu="h200", gpu_name="H200", date="2026-01-01", commit="x", num_trials=1)
+    monkeypatch.setattr(rates, "shipped_fit", lambda gpu_id: shipped)
+    monkeypatch.setattr(fit_cli, "MIN_TRIALS", 60)
+    service_of(tmp_path, 20)
+    path = put(tmp_path, json.dumps(shipped.to_json()))
+    refused = fitted(tmp_path)
+    assert (refused.exit_code, json.loads(path.read_text())) == (1, shipped.to_json())
+    assert "not kept: the fit to 60 trials ranks no better than the shipped rates; " in refused.output
+    back = "from an earlier fit, stays in use: `tuner fit h200 --remove` returns to the shipped rates"
+    assert f"{path}, {back}" in refused.output
+    better = fitted(tmp_path)
+    kept = Fit.from_json(json.loads(path.read_text()))
+    assert (better.exit_code, kept.rates, kept.num_trials) == (0, SLOW, 60), better.output
+    assert "0.500 -> 0.900  mean of 3 workloads" in better.output
+    assert begun == [BAD, BAD]
+
+
+# In CI, the test above keeps a fit, and tests/unit/core/model/test_own_fit.py makes one.
 @pytest.mark.soak
 @pytest.mark.timeout(600)
 def test_a_fit_to_measured_trials_is_kept_if_left_out_workloads_rank_better(
@@ -100,7 +145,7 @@ def test_a_fit_to_measured_trials_is_kept_if_left_out_workloads_rank_better(
     assert rates_of(H200) == own.rates
 
 
-# In CI, tests/unit/core/model/test_own_fit.py says which fit is kept.
+# In CI, the first test names an earlier one.
 @pytest.mark.soak
 def test_a_fit_that_ranks_no_better_is_not_kept_and_an_earlier_one_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

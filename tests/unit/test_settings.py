@@ -10,7 +10,7 @@ import pytest
 from tuner.commands.options import settings_of
 from tuner.core.problem.objective import FinalsProcedure, Regime
 from tuner.core.trial.limits import Limits
-from tuner.settings import Settings
+from tuner.settings import Retention, Settings
 
 
 def test_the_defaults_are_those_of_the_domain() -> None:
@@ -31,6 +31,13 @@ def test_rounds_and_tie_band_of_the_finals_are_settings(monkeypatch: pytest.Monk
     monkeypatch.setenv("TUNER_TIE_BAND", "0.03")
     assert Settings().finals == FinalsProcedure(num_rounds=5, min_tie_band=0.03)
     assert [Settings().finals.rounds_in(regime) for regime in (Regime.BURST, Regime.SUSTAINED)] == [5, 2]
+
+
+def test_which_jobs_are_kept_are_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Settings().retention == Retention(days=None, num_jobs=None, keeps_best=True)
+    for name, value in (("TUNER_KEEP_DAYS", "2.5"), ("TUNER_KEEP_JOBS", "0"), ("TUNER_KEEP_BEST", "false")):
+        monkeypatch.setenv(name, value)
+    assert Settings().retention == Retention(days=2.5, num_jobs=0, keeps_best=False)
 
 
 @pytest.mark.parametrize(

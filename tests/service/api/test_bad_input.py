@@ -241,9 +241,11 @@ def test_a_cursor_of_another_listing_is_refused(api: Api) -> None:
 
 
 def test_a_method_that_a_path_does_not_know_is_refused(api: Api) -> None:
-    response = api.http.delete("/jobs")
-    refused(response, 405)
-    assert response.headers["allow"]
+    known = {"/jobs": "GET, HEAD, POST", f"/jobs/{api.job_id}": "DELETE, GET, HEAD", "/packs": "POST"}
+    for path, allowed in known.items():
+        response = api.http.put(path)
+        assert f"it supports {allowed}" in refused(response, 405)["detail"]
+        assert response.headers["allow"] == allowed
 
 
 @pytest.mark.parametrize("event_id", ["x", "-1", str(2**70)])

@@ -118,7 +118,7 @@ class LongFinals(SimulatedEvaluator):
         self.may_end.set()
 
 
-# In CI, tests/service/service/test_batches.py estimates what is left.
+# In CI, tests/unit/core/test_ladders.py has what is left.
 @pytest.mark.soak
 def test_what_is_left_of_a_batch_counts_finals_by_those_that_were_held_wherever_it_is_shown(tmp_path: Path) -> None:
     twin = LongFinals()

@@ -37,7 +37,7 @@ def num_sockets(server: Server) -> int:
     return count
 
 
-# In CI, silent connections (below) hinder nobody.
+# In CI, tests/unit/service/test_server.py has a silent connection, and others (below) hinder nobody.
 @pytest.mark.soak
 def test_half_open_connections_are_closed_and_hinder_nobody(server: Server) -> None:
     before = num_sockets(server)
@@ -192,7 +192,7 @@ def test_the_last_descriptors_are_not_for_connections(tmp_path: Path) -> None:
     assert (soft, hard) == resource.getrlimit(resource.RLIMIT_NOFILE)
 
 
-# In CI, other tests of this file have peers that are silent or slow.
+# In CI, tests/unit/service/test_server.py has a peer that takes nothing.
 @pytest.mark.soak
 def test_an_answer_that_nobody_takes_is_given_up(server: Server) -> None:
     request = b"GET /openapi.json HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n"

@@ -79,7 +79,7 @@ def test_a_job_that_is_cancelled_and_deleted_at_the_card_harms_no_other(tmp_path
         assert httpx.get(f"{url}/livez").status_code == 200
 
 
-# In CI, tests/unit/store/test_removal.py says what is kept.
+# In CI, tests/unit/service/test_server.py does so without a card.
 @pytest.mark.soak
 def test_retention_deletes_the_oldest_and_spares_the_best_and_the_running(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -108,7 +108,7 @@ def test_retention_deletes_the_oldest_and_spares_the_best_and_the_running(
         service.close()
 
 
-# In CI, another test deletes by the same limit, and tests/unit/test_settings.py reads the environment.
+# In CI, tests/unit/test_settings.py reads the environment, and tests/unit/service/test_server.py keeps what it says.
 @pytest.mark.soak
 def test_a_server_keeps_as_many_jobs_as_its_environment_says(tmp_path: Path) -> None:
     with Server(tmp_path / "data", "--gpu", "simulated:h200", TUNER_KEEP_JOBS="0", TUNER_KEEP_BEST="false") as server:

@@ -88,7 +88,7 @@ def test_every_refusal_of_the_guards_is_in_the_description_of_each_route(api: Ap
 _OF_ADMINS = {"token_id": "tok-0", "scope": "owner", "name": "alice"}
 
 
-# In CI, test_bad_input.py has a method that a path does not know.
+# In CI, test_bad_input.py has three paths.
 @pytest.mark.soak
 def test_allow_names_every_method_of_the_path_and_no_other(api: Api) -> None:
     paths = api.get("/openapi.json")["paths"]

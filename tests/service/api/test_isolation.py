@@ -14,7 +14,7 @@ from tests.support.waiting import wait_until
 pytestmark = pytest.mark.slow
 
 
-# In CI, tests/service/service/test_quarantine.py has a job that waits with the reason.
+# In CI, tests/unit/service/test_server.py asks every view, and test_quarantine.py has a job that waits.
 @pytest.mark.soak
 def test_every_view_says_why_nothing_is_measured_and_forgets_it_afterwards(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

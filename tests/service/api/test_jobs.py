@@ -125,7 +125,7 @@ def test_a_trial_says_its_schedule_as_data_and_in_words(api: Api) -> None:
     assert any(sentence.startswith("Tiles: up in tiles of") for sentence in ours["candidate"]["words"])
 
 
-# In CI, tests/service/service/test_jobs.py cancels a job, and another test refuses it of a finished one.
+# In CI, tests/unit/service/test_server.py cancels a job twice, and another test refuses it of a finished one.
 @pytest.mark.soak
 def test_a_cancelled_job_stays_so_and_a_finished_one_cannot_be(slow_api: Api) -> None:
     path = slow_api.http.post("/jobs", json=body(budget=LONG)).headers["location"]

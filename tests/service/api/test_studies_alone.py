@@ -16,7 +16,7 @@ PAIR = {"kind": "ffn", "m": 256, "d_in": 256, "d_hidden": 256, "d_out": 256}
 LINE = "mma 64x64x64+64x64x64 s3 w4 | row+row producer_first row-sync static 1/SM"
 
 
-# In CI, tests/service/service/test_finals.py says which schedules share rounds.
+# In CI, test_finals.py says which schedules share rounds, and tests/unit/wire/test_study.py marks the others.
 @pytest.mark.soak
 def test_schedules_beyond_the_most_that_share_rounds_have_their_trials_time_and_a_mark(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -72,7 +72,7 @@ def test_the_winner_is_compared_with_pytorch_wherever_a_result_is_shown(tmp_path
         assert "123.2 µs" in api.http.get("/ui/results").text
 
 
-# In CI, another test has a simulated card without PyTorch.
+# In CI, another test has a simulated card without PyTorch, and what the log says.
 @pytest.mark.soak
 def test_where_pytorch_has_no_time_the_result_and_the_log_say_why(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -128,7 +128,7 @@ def finished_beside(api: Api) -> str:
     return str(job_id)
 
 
-# In CI, another test compares the winner with PyTorch.
+# In CI, tests/unit/core/insight/test_verdict_words.py names it, and tests/unit/client/test_answers.py how to call it.
 @pytest.mark.soak
 def test_where_torch_compile_is_the_fastest_the_verdict_names_it(tmp_path: Path) -> None:
     with serving(tmp_path / "data", evaluators=[WithCompiled(0.3)]) as api:
@@ -167,7 +167,7 @@ def test_where_torch_compile_is_behind_the_library_it_is_a_figure_beside(tmp_pat
         assert "torch_compile" not in api.service.job(without).spec.to_json()
 
 
-# In CI, tests/service/service/test_matching.py has a result of another objective.
+# In CI, tests/service/service/test_matching.py has such a result.
 @pytest.mark.soak
 def test_a_result_judged_against_torch_compile_answers_no_question_of_the_library_alone_exactly(tmp_path: Path) -> None:
     with serving(tmp_path / "data", evaluators=[WithCompiled(1.25)]) as api:
@@ -178,7 +178,10 @@ def test_a_result_judged_against_torch_compile_answers_no_question_of_the_librar
         assert "compared with torch.compile, too" in found["differences"]
 
 
-def test_a_simulated_gpu_says_that_it_has_no_pytorch(api: Api) -> None:
-    best = api.get(f"/jobs/{finished_beside(api)}/best")
+def test_a_simulated_gpu_says_that_it_has_no_pytorch(api: Api, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        job_id = finished_beside(api)
+    best = api.get(f"/jobs/{job_id}/best")
     assert (best["torch"]["calls"], best["torch"]["reason"]) == ("compiled", "a simulated GPU has no PyTorch")
     assert "; torch.compile was not timed: a simulated GPU has no PyTorch" in verdict_line(best)
+    assert f"{job_id}: PyTorch was not timed: a simulated GPU has no PyTorch" in caplog.text

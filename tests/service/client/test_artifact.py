@@ -148,7 +148,7 @@ class OneByteOff(httpx.BaseTransport):
         self._network.close()
 
 
-# In CI, another test refuses a zip with any one byte changed.
+# In CI, tests/unit/client/test_answers.py refuses another artifact.
 @pytest.mark.soak
 def test_an_artifact_that_changed_on_its_way_is_refused(server: Server, client: Client, job_id: str) -> None:
     digest = client.best(job_id)["artifact"]["digest"]

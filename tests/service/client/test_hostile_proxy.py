@@ -208,7 +208,7 @@ def test_tune_refuses_a_job_of_another_objective(
         tune(body()["pair"], target="simulated:h200", trials=3, url=url, progress=False, **asked)
 
 
-# In CI, other tests of this file exchange jobs, kernels and orders.
+# In CI, tests/unit/client/test_tune_model.py does so without a server.
 @pytest.mark.soak
 def test_another_models_jobs_make_no_pack(run: Run, client: Client, server: Server, key: str, tmp_path: Path) -> None:
     config, output = tmp_path / "config.json", tmp_path / "model.tunerpack"

@@ -15,7 +15,7 @@ from tuner.client.errors import NoResult, TimedOut, Unreachable
 pytestmark = pytest.mark.slow
 
 
-# In CI, tests/service/api/test_events.py resumes streams, and test_kill.py kills servers.
+# In CI, tests/unit/client/test_answers.py resumes a stream.
 @pytest.mark.soak
 def test_a_watcher_survives_the_death_of_the_server_and_misses_nothing(tmp_path: Path) -> None:
     options = ("--gpu", "simulated:h200")
@@ -35,7 +35,7 @@ def test_a_watcher_survives_the_death_of_the_server_and_misses_nothing(tmp_path:
         assert seen[-1]["data"]["state"] == "succeeded"
 
 
-# In CI, test_cli.py has a job that times out.
+# In CI, tests/unit/client/test_answers.py leaves a stream at the time limit.
 @pytest.mark.soak
 def test_an_endless_job_times_out(tmp_path: Path) -> None:
     slow = Server(tmp_path / "data", "--gpu", "simulated:h200", TUNER_SIMULATED_LATENCY_S="20")

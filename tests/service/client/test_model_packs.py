@@ -15,7 +15,7 @@ from tuner.packs.read import read_pack
 pytestmark = pytest.mark.slow
 
 
-# In CI, test_packs.py has a model's pack, and tests/unit/client the MLPs of a quantised one.
+# In CI, test_packs.py has a model's pack, tests/unit/client the MLPs of a quantised one and the refusal.
 @pytest.mark.soak
 def test_a_quantised_models_pack_says_how_its_weights_are_stored(run: Run, tmp_path: Path) -> None:
     output, config = tmp_path / "model.tunerpack", tmp_path / "config.json"
@@ -36,7 +36,7 @@ def test_a_quantised_models_pack_says_how_its_weights_are_stored(run: Run, tmp_p
     assert (refused.exit_code, "quantised by awq" in refused.stderr) == (ExitCode.USAGE, True)
 
 
-# In CI, test_packs.py has a pack of a model, and tests/unit/client its attentions.
+# In CI, test_packs.py has a pack of a model, and tests/unit/client/test_tune_model.py its attentions and refusals.
 @pytest.mark.soak
 def test_a_models_config_gives_its_attentions_too(run: Run, tmp_path: Path) -> None:
     output, path = tmp_path / "model.tunerpack", tmp_path / "config.json"

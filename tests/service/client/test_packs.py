@@ -90,7 +90,7 @@ def test_a_models_config_becomes_a_pack_and_run_again_takes_what_has_finished(
     assert (len(list(client.jobs())), output.read_bytes()) == (num_jobs, content)
 
 
-# In CI, the first test takes jobs again that have finished.
+# In CI, tests/unit/client/test_tune_model.py has what is asked for.
 @pytest.mark.soak
 def test_a_models_jobs_are_found_again_by_its_name_project_and_labels(
     run: Run, client: Client, config: Path, tmp_path: Path
@@ -102,7 +102,7 @@ def test_a_models_jobs_are_found_again_by_its_name_project_and_labels(
     assert job["labels"] == ["nightly", tmp_path.name]
 
 
-# In CI, tests/unit/packs chooses kernels of one order.
+# In CI, tests/unit/packs chooses kernels of one order, and tests/unit/client/test_pack_orders.py asks for them.
 @pytest.mark.soak
 def test_a_batch_invariant_pack_has_kernels_of_one_order_and_says_what_that_costs(
     run: Run, config: Path, tmp_path: Path
@@ -265,7 +265,7 @@ def test_a_lock_that_leads_out_of_its_folder_is_refused(run: Run, locked: Path, 
         assert (result.exit_code, (tmp_path / "out").exists()) == (ExitCode.REFUSED, False)
 
 
-# In CI, the next tests have a lock, its key and its refusals.
+# In CI, tests/unit/client/test_pack_orders.py updates a lock.
 @pytest.mark.soak
 def test_update_changes_the_lock_where_a_newer_job_answers_and_says_so_where_the_library_stays(
     run: Run, client: Client, tmp_path: Path

@@ -69,7 +69,7 @@ def test_the_line_of_a_schedule_is_taken_as_it_is_printed(run: Run, client: Clie
     assert [one["text"] for one in again] == [line]
 
 
-# In CI, exactly the given schedules are tried in another test.
+# In CI, test_studies.py has sweeps, and tests/unit/client/test_following.py asks for one.
 @pytest.mark.soak
 def test_a_sweep_tries_all_that_it_makes_of_a_schedule_in_one_job(run: Run, client: Client, files: list[str]) -> None:
     job = json.loads(run("submit", "--schedule", files[0], "--sweep", "signals", "--json").stdout)
@@ -139,7 +139,7 @@ def test_a_body_takes_lines_too_and_says_of_a_broken_one_what_is_wrong(client: C
             client.submit({"pair": pair, "schedules": [{"schedule": schedule}]})
 
 
-# In CI, tests/service/test_cli.py takes a trial by its name.
+# In CI, tests/unit/client/test_following.py takes a trial.
 @pytest.mark.soak
 def test_a_trial_of_the_service_is_taken_by_its_name(run: Run, client: Client, files: list[str]) -> None:
     first = run("submit", "--schedule", files[0], "--plan-kind", "two_launches").stdout.strip()

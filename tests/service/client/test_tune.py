@@ -95,7 +95,7 @@ def test_a_result_is_a_line_a_table_and_a_page_with_its_chart(result: tuner.Resu
         assert "(simulated)" in text
 
 
-# In CI, tests/service/api/test_torch_time.py has a job with PyTorch's time.
+# In CI, tests/unit/python/test_tuning.py does so without a service.
 @pytest.mark.soak
 def test_a_chain_is_tuned_and_judged_against_torch_compile_where_it_is_asked_for(tmp_path: Path) -> None:
     chain: Chain = {
@@ -111,7 +111,7 @@ def test_a_chain_is_tuned_and_judged_against_torch_compile_where_it_is_asked_for
     assert "torch.compile was not timed: a simulated GPU has no PyTorch" in str(found)
 
 
-# In CI, tests/service/api/test_own_baselines.py times programs of one's own.
+# In CI, tests/unit/python/test_tuning.py does so without a service.
 @pytest.mark.soak
 def test_programs_of_ones_own_stand_beside_the_finals_and_never_go_to_a_service(
     result: tuner.Result, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -137,7 +137,7 @@ def test_the_kernel_is_saved_whole(result: tuner.Result, tmp_path: Path) -> None
     assert all(path.is_file() for path in written)
 
 
-# In CI, test_cli.py takes the address from the environment, and the next tests a service's answers.
+# In CI, tests/unit/python/test_tuning.py does so without a service.
 @pytest.mark.soak
 def test_the_service_that_the_environment_or_the_file_names_is_asked(
     server: Server, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -238,7 +238,7 @@ def test_the_notebook_of_the_examples_runs_in_a_real_kernel_and_shows_bar_and_ch
     assert (tmp_path / "kernel/kernel.cu").is_file()
 
 
-# In CI, test_studies.py sends an order of one's own.
+# In CI, tests/unit/python/test_tuning.py does so without a service.
 @pytest.mark.soak
 def test_a_schedule_in_an_order_of_ones_own_is_tried_in_this_process(tmp_path: Path) -> None:
     def backwards_by_row(grids: tuple[tuple[int, int], ...]) -> Iterator[tuple[int, int, int]]:

@@ -50,7 +50,7 @@ def run(url: str, *arguments: str) -> Result:
     return CliRunner().invoke(main, ["--url", url, *arguments])
 
 
-# In CI, test_batches.py watches several jobs.
+# In CI, tests/unit/client/test_following.py does so without a server.
 @pytest.mark.soak
 def test_several_are_watched_until_all_have_ended(url: str, ids: list[str]) -> None:
     watched = run(url, "watch", *ids, ids[0])
@@ -86,7 +86,7 @@ def test_the_live_table_fits_its_terminal(url: str, ids: list[str], width: int) 
         assert all(any(one in line for line in lines) for one in ids)
 
 
-# In CI, test_tune.py has an interrupt.
+# In CI, tests/unit/client/test_following.py has what is said.
 @pytest.mark.soak
 def test_behind_ctrl_c_it_says_what_goes_on_and_its_lines_lead_back(url: str, tmp_path: Path) -> None:
     """In a terminal, with the real key: each suggested command is then run there."""

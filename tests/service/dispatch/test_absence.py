@@ -83,7 +83,25 @@ def test_the_longer_the_wait_the_longer_the_silence_up_to_ten_minutes(
     ]
 
 
-# In CI, the first test says why none is there.
+def test_a_scheduler_that_refuses_or_whose_certificate_is_not_ours_is_told_from_one_that_is_not_there(
+    tmp_path: Path,
+) -> None:
+    """Another server answers in its place."""
+    ours, theirs = (create(tmp_path / name, ["any"], 1)[0] for name in ("ours", "theirs"))
+
+    async def why(own: Path) -> str:
+        listens = security_for(f"tls://{HERE}:1", ours).get_listen_args("scheduler")["ssl_context"]
+        async with await asyncio.start_server(lambda _, writer: writer.close(), HERE, 0, ssl=listens) as server:
+            address = f"tls://{HERE}:{server.sockets[0].getsockname()[1]}"
+            return await why_silent(address, security_for(address, own))
+
+    assert asyncio.run(why(theirs)).startswith("its certificate was rejected: ")
+    assert asyncio.run(why(ours)).startswith("a server answers there, but accepts no workers")
+    assert asyncio.run(why_silent(dead_address(), PLAIN)) == "Connection refused"
+    assert "ame" in asyncio.run(why_silent("tcp://nowhere.invalid:8786", PLAIN))
+
+
+# In CI, the test above has a server that is no scheduler.
 @pytest.mark.soak
 def test_why_a_scheduler_is_silent_is_said_in_words(tmp_path: Path) -> None:
     ours, theirs = (create(tmp_path / name, ["any"], 1)[0] for name in ("ours", "theirs"))

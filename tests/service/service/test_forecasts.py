@@ -22,7 +22,7 @@ from tuner.workers.simulated.evaluator import Faults
 pytestmark = pytest.mark.slow
 
 
-# In CI, tests/service/api/test_jobs.py says how well the trials of a job were forecast.
+# In CI, tests/service/api/test_jobs.py judges forecasts, and tests/unit/service/test_pipeline.py has one that is kept.
 @pytest.mark.soak
 def test_every_measured_trial_of_ours_keeps_its_forecast_and_the_job_is_judged_by_the_fused_ones(serve: Serve) -> None:
     service = serve(evaluator(faults=Faults(hang=0, crash=0, wrong_numbers=0)), max_ahead=0)  # the same job each time

@@ -149,7 +149,7 @@ class Faulty(LocalDispatcher):
         return super().quarantine(target_id, worker)
 
 
-# In CI, test_facade.py tells of a runner that does not run.
+# In CI, tests/unit/service/test_runner.py has such a runner.
 @pytest.mark.soak
 def test_a_runner_that_has_ended_fails_the_probe_of_life_which_says_why(
     tmp_path: Path, caplog: pytest.LogCaptureFixture

@@ -97,7 +97,7 @@ def test_a_card_without_a_job_measures_for_the_other_ones_search(serve: Serve) -
     assert sorted(one["measured"] for one in counted) == sorted(len(card.measured) for card in cards)
 
 
-# In CI, the next tests have a helper.
+# In CI, tests/unit/service/test_runner.py takes it back.
 @pytest.mark.soak
 def test_a_job_of_its_own_takes_the_helper_back(serve: Serve) -> None:
     cards = Noting(), Noting()
@@ -115,7 +115,7 @@ def test_a_job_of_its_own_takes_the_helper_back(serve: Serve) -> None:
     assert 32 not in [m for m, _ in own.measured]
 
 
-# In CI, another test has a helper's measurements.
+# In CI, tests/unit/service/test_pipeline.py does so without cards.
 @pytest.mark.soak
 @pytest.mark.parametrize(
     "what",

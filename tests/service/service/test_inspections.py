@@ -12,7 +12,7 @@ import pytest
 
 from tests.service.service.conftest import Serve
 from tests.service.service.helpers import FailingKinds, Latch, evaluator, finish, on_disk
-from tests.support.builders import TARGET, spec
+from tests.support.builders import TARGET, measured, spec, trial
 from tests.support.lanes import soaked
 from tests.support.waiting import wait_until
 from tuner.core.problem.gpu import parse_target
@@ -26,8 +26,12 @@ from tuner.core.trial.reports.inspection import CounterReport, EnergyReport, Tra
 from tuner.dispatch import LocalDispatcher
 from tuner.errors import Conflict, InvalidInput, NotFound, PlanError, WorkerError
 from tuner.service import Service
+from tuner.service.concurrency.claims import Claims
+from tuner.service.concurrency.retrying import RetryingWriter
+from tuner.service.inspections import Inspector
 from tuner.store import Store
-from tuner.store.trials import inspections
+from tuner.store.jobs import jobs
+from tuner.store.trials import inspections, trials
 from tuner.workers.simulated.evaluator import SimulatedEvaluator
 
 COUNTERS, ENERGY, TRACE = InspectionKind.COUNTERS, InspectionKind.ENERGY, InspectionKind.TRACE
@@ -109,6 +113,9 @@ def test_the_finalists_of_a_job_are_inspected_after_its_verdict(serve: Serve) ->
                 "compute_share.down",
                 "tail_share",
             }
+        if isinstance(inspection.result, EnergyReport):
+            row = next(row for row in service.best(job_id).finals if row.trial_number == number)
+            assert row.energy_mj == inspection.result.run_mj, "the result has it, too"
 
 
 class SlowScales(SimulatedEvaluator):
@@ -126,7 +133,7 @@ class SlowScales(SimulatedEvaluator):
         self.may_weigh.set()
 
 
-# In CI, the finalists are inspected after the verdict.
+# In CI, the first test finds the energies in the result.
 @pytest.mark.soak
 def test_a_job_has_its_verdict_before_the_energies_of_its_finalists_and_they_follow(serve: Serve) -> None:
     scales = SlowScales()
@@ -183,7 +190,7 @@ def test_a_job_under_way_is_inspected_between_two_trials_and_no_trial_is_lost(se
     assert after.search_s < time.monotonic() - begun_s - inspected_s, "the inspection was counted as search"
 
 
-# In CI, the finalists are inspected after the verdict.
+# In CI, tests/unit/service/test_runner.py says what goes first.
 @pytest.mark.soak
 def test_the_services_own_inspections_wait_until_no_job_is_open(serve: Serve) -> None:
     latch = Latch()
@@ -252,6 +259,37 @@ def test_a_worker_that_comes_back_is_asked_again(serve: Serve) -> None:
     job_id = succeeded(service, trials=1)
     assert ended(service, job_id, 0, COUNTERS).state is InspectionState.DONE
     assert eye.num_calls == 2
+
+
+def test_an_inspection_that_two_processes_did_not_outlive_ends_with_that_for_its_reason(store: Store) -> None:
+    target, stop = parse_target(TARGET), threading.Event()
+    lane = LocalDispatcher([evaluator()]).lane(target.id)
+    claims = Claims()
+    inspector = Inspector(store, lane, target, claims, RetryingWriter(store, stop), stop)
+    with store.write() as session:
+        job = jobs.insert(session, spec(), 1.0)
+        jobs.set_state(session, job.id, JobState.SEARCHING, 2.0)
+        for number in range(2):
+            trials.record(session, job.id, trial(number, measured(5.0)), 0.0)
+            inspections.ask(session, job.id, number, COUNTERS, None, is_urgent=False, now=3.0)
+    with store.write() as session:
+        first = inspections.next_pending(session, TARGET, urgent_only=False)
+        assert first is not None
+        for _ in range(2):
+            inspections.begin(session, first.seq)
+        other = inspections.next_pending(session, TARGET, urgent_only=False)
+        assert other is not None
+        assert other.trial_number == 1, "those that were not begun come first"
+        inspections.refuse(session, other.seq, ("metrics", "", ""), 4.0)
+    with claims.inspections.take(lambda taken: first):
+        assert not inspector.take_one(), "another runner has it"
+    assert inspector.take_one()
+    with store.read() as session:
+        found = inspections.newest(session, job.id, 0, COUNTERS)
+    assert found is not None
+    assert found.state is InspectionState.FAILED
+    assert found.reason == "the service ended 2 times while it was being collected"
+    assert not inspector.take_one()
 
 
 def test_closing_in_the_middle_of_an_inspection_costs_no_attempt(serve: Serve) -> None:

@@ -55,8 +55,7 @@ def test_a_job_ends_with_a_verdict_finals_of_each_kind_and_an_artifact(serve: Se
     assert manifest["result"]["verdict"] == best.verdict
 
 
-# In CI, tests/unit/core/space/test_policies.py has the policies.
-@pytest.mark.soak
+@pytest.mark.slow
 def test_a_result_tells_what_each_policy_would_have_reached(serve: Serve) -> None:
     service = serve(evaluator(faults=Faults(hang=0, crash=0, wrong_numbers=0)))
     job = finish(service, service.submit(spec(trials=16))[0])
@@ -77,7 +76,7 @@ def test_a_result_tells_what_each_policy_would_have_reached(serve: Serve) -> Non
     assert all(one.measured_us is None for one in best.policies if one.trial_number is None)
 
 
-# In CI, test_finals.py says how finals are held.
+# In CI, a job in which only fused launches fail has such finals.
 @pytest.mark.soak
 def test_finals_are_held_as_the_service_was_told_and_the_result_says_how(serve: Serve) -> None:
     service = serve(evaluator(faults=Faults(hang=0, crash=0, wrong_numbers=0)))
@@ -112,7 +111,7 @@ def test_a_tiny_budget_is_spent_on_what_matters_most(serve: Serve, trials: int, 
     assert [row.candidate.plan_kind for row in service.best(job.id).finals] == kinds
 
 
-# In CI, test_pipeline.py has a budget of seconds.
+# In CI, tests/unit/service/test_runner.py has what a budget leaves.
 @pytest.mark.soak
 def test_a_budget_of_seconds_ends_the_search(serve: Serve) -> None:
     service = serve(evaluator(latency_s=0.05))
@@ -132,14 +131,17 @@ def test_where_all_of_ours_fails_the_verdict_is_do_not_fuse_and_the_library_wins
 
 
 def test_where_only_fused_fails_two_launches_are_the_kernel_to_fetch(serve: Serve) -> None:
-    service = serve(FailingKinds(PlanKind.FUSED))
+    held = FinalsProcedure(num_rounds=3, min_tie_band=0.02)
+    service = serve(FailingKinds(PlanKind.FUSED), finals=held)
     job = finish(service, service.submit(spec(trials=8))[0])
     best = service.best(job.id)
     assert best.verdict is Verdict.DO_NOT_FUSE
+    assert (best.procedure, {row.num_rounds for row in best.finals if row.time_us}) == (held, {6})
     assert best.artifact_digest is not None
     with zipfile.ZipFile(io.BytesIO(service.artifact(best.artifact_digest))) as archive:
-        kind = PlanKind(json.loads(archive.read("manifest.json"))["plan_kind"])
-        assert kind.launched_plainly is PlanKind.TWO_LAUNCHES
+        manifest = json.loads(archive.read("manifest.json"))
+        assert PlanKind(manifest["plan_kind"]).launched_plainly is PlanKind.TWO_LAUNCHES
+    assert manifest["result"]["procedure"] == {"num_rounds": 3, "min_tie_band": 0.02}
 
 
 @pytest.mark.slow
@@ -172,7 +174,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tuner.service.concurrency.waiting.RETRY_PAUSES_S", (0.01, 0.01))
 
 
-# In CI, test_quarantine.py has a card that comes back.
+# In CI, tests/unit/service/test_pipeline.py has lost workers.
 @pytest.mark.soak
 @pytest.mark.usefixtures("impatient")
 def test_a_worker_that_comes_back_costs_no_trial(serve: Serve) -> None:

@@ -64,7 +64,7 @@ def test_a_kill_behind_the_finals_while_the_kernel_is_packed_leaves_one_result_a
     assert [path.name for path in (directory / "artifacts").rglob("*") if path.is_file()] == [digest]
 
 
-# In CI, test_inspections.py ends a service in an inspection.
+# In CI, test_inspections.py says which comes first, and ends a service in an inspection.
 @pytest.mark.soak
 def test_an_inspection_that_a_kill_cut_off_is_taken_again_after_those_that_were_not(
     tmp_path: Path, serve: Serve
@@ -91,7 +91,7 @@ def test_an_inspection_that_a_kill_cut_off_is_taken_again_after_those_that_were_
     ]
 
 
-# In CI, tests/unit/store/test_inspections.py counts attempts.
+# In CI, test_inspections.py has one that two processes did not outlive.
 @pytest.mark.soak
 def test_an_inspection_that_outlives_no_process_ends_with_that_for_its_reason(tmp_path: Path, serve: Serve) -> None:
     directory = tmp_path / "data"

@@ -47,6 +47,7 @@ class Result:
     gains: float | None = None
     objective: Objective = COLD
     trials: int = 60
+    torch_compile: bool = False
 
 
 def best_of(one: Result) -> Best:
@@ -71,6 +72,7 @@ def keep(store: Store, results: Sequence[Result]) -> list[str]:
         for one in results:
             asked = spec(one.m, target_id=one.target_id, trials=one.trials)
             asked = replace(asked, workload=one.workload or asked.workload, objective=one.objective)
+            asked = replace(asked, torch_compile=one.torch_compile)
             job = jobs.insert(session, asked, 1.0)
             for state in (JobState.SEARCHING, JobState.FINALS, JobState.SUCCEEDED):
                 jobs.set_state(session, job.id, state, 2.0)
@@ -123,6 +125,11 @@ def test_another_objective_is_a_weaker_match_that_says_so(store: Store) -> None:
     place, match, difference = find(store, [Result(16, objective=sustained)], 16, MatchKind.NEAREST)
     assert (place, match) == (0, MatchKind.NEAREST)
     assert difference == "measured with a warm L2, not a cold one; measured in regime sustained, not burst"
+
+
+def test_a_result_judged_against_torch_compile_answers_no_question_of_the_library_alone_exactly(store: Store) -> None:
+    found = find(store, [Result(16, torch_compile=True)], 16, MatchKind.NEAREST)
+    assert found == (0, MatchKind.NEAREST, "compared with torch.compile, too")
 
 
 def test_of_equally_near_shapes_the_one_of_the_objective_and_of_the_machine_is_found(store: Store) -> None:

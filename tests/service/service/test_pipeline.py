@@ -96,7 +96,7 @@ def test_builds_run_ahead_of_the_card_and_a_job_can_be_replayed_from_its_trials(
     assert replay(job, trials) == [trial.candidate for trial in sorted(trials, key=lambda trial: trial.started_at)]
 
 
-# In CI, tests/unit/search has the choices, and test_ahead.py how many are made ahead.
+# In CI, tests/unit/service/test_runner.py chooses nothing ahead.
 @pytest.mark.soak
 def test_one_by_one_every_candidate_is_chosen_with_all_before_it_known(serve: Serve) -> None:
     slow = Slow(build_s=0.01, latency_s=0.0)
@@ -106,7 +106,7 @@ def test_one_by_one_every_candidate_is_chosen_with_all_before_it_known(serve: Se
     assert slow.most_building == 1
 
 
-# In CI, test_ahead.py says how many are made ahead at the end of a budget.
+# In CI, tests/unit/service/test_pipeline.py has choices that wait.
 @pytest.mark.soak
 def test_the_last_trials_of_a_budget_are_chosen_when_all_before_them_are_known(serve: Serve) -> None:
     service = serve(Slow(together=3), num_places=4)
@@ -157,7 +157,7 @@ class FailingBuilds(Slow):
         return super().prepare(problem, candidate)
 
 
-# In CI, test_jobs.py has a worker that stays away.
+# In CI, tests/unit/service/test_pipeline.py has lost workers.
 @pytest.mark.soak
 @pytest.mark.parametrize(("num_failures", "state"), [(2, JobState.SUCCEEDED), (1000, JobState.FAILED)])
 def test_a_build_machine_that_comes_back_costs_no_trial_and_one_that_stays_away_fails_the_job(
@@ -190,7 +190,7 @@ def test_a_job_that_is_cancelled_with_several_on_their_way_records_none_of_them_
     assert service.job(first.id).num_trials == 0
 
 
-# In CI, test_quarantine.py has a job that waits and goes on.
+# In CI, tests/unit/service/test_pipeline.py has a quarantine, and test_quarantine.py a job that goes on.
 @pytest.mark.soak
 def test_a_quarantine_with_several_on_their_way_loses_and_doubles_no_trial(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
@@ -233,7 +233,7 @@ def test_a_budget_of_seconds_drops_what_has_not_reached_the_card(serve: Serve) -
     assert len(slow.measured) == job.num_trials, "all measurements were recorded"
 
 
-# In CI, test_jobs.py has a job in which all of ours fail.
+# In CI, tests/unit/service/test_pipeline.py has failures.
 @pytest.mark.soak
 def test_where_all_of_ours_fail_at_the_card_the_search_goes_on_to_the_end_of_its_budget(serve: Serve) -> None:
     service = serve(FailingKinds(*(kind for kind in PlanKind if kind.is_ours)), num_places=4)

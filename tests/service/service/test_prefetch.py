@@ -186,7 +186,7 @@ class Held(Noting):
         return super().measure(problem, prepared, *incumbent)
 
 
-# In CI, the other tests of this file say what is built beforehand and that choices stay the same.
+# In CI, tests/unit/service/test_runner.py begins the next job, and the other tests say what is built beforehand.
 @pytest.mark.soak
 def test_the_next_job_is_built_while_the_card_works_and_its_trials_are_those_of_a_job_alone(serve: Serve) -> None:
     held = Held()

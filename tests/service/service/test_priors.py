@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -11,7 +13,7 @@ import pytest
 
 from tests.service.service.conftest import Serve
 from tests.service.service.helpers import SickCard, evaluator, finish
-from tests.support.builders import spec
+from tests.support.builders import measured, schedule, spec, trial
 from tests.support.waiting import wait_until
 from tuner.core.problem.gpu import CATALOGUE, Target
 from tuner.core.schedule.candidate import Candidate
@@ -23,7 +25,10 @@ from tuner.core.trial.priors import Found, KnownFinals, PriorUse
 from tuner.core.trial.records import JobRecord
 from tuner.dispatch import LocalDispatcher
 from tuner.service import Service
+from tuner.service.concurrency.retrying import RetryingWriter
+from tuner.service.runner.priors import PriorBook
 from tuner.store import Store
+from tuner.store.jobs import jobs
 from tuner.workers.simulated.evaluator import SimulatedEvaluator
 
 pytestmark = pytest.mark.slow
@@ -62,7 +67,46 @@ def test_a_job_begins_with_what_a_job_of_a_like_shape_found_and_says_what_each_g
     assert event.data["priors"][0]["schedule"] == str(uses[0].prior.candidate.schedule)
 
 
-# In CI, the first test has a job with priors.
+def test_priors_are_chosen_once_and_a_fair_job_or_one_with_trials_has_none(tmp_path: Path) -> None:
+    class Winners:
+        """One that was found for the very workload."""
+
+        def of(self, target_id: str) -> Sequence[Found]:
+            return [found(50.0, "shipped a")] if target_id == "h200" else []
+
+        def finals(self, target_id: str) -> Mapping[str, KnownFinals]:
+            return {}
+
+    def found(time_us: float, source: str) -> Found:
+        candidate = Candidate(plan_kind=PlanKind.FUSED, schedule=schedule())
+        return Found(
+            workload=spec().workload,
+            objective=Objective(),
+            candidate=candidate,
+            time_us=time_us,
+            speedup=1.1,
+            source=source,
+            kernel_version="k",
+        )
+
+    asked = spec(target_id="h200", trials=12)
+    past, space = [trial(0, measured(5.0))], Space(asked.workload, CATALOGUE["h200"])
+    with closing(Store.open(tmp_path / "data")) as store:
+        with store.write() as session:
+            job, fair, later = (
+                jobs.insert(session, one, 1.0)
+                for one in (asked, replace(asked, priors=PriorsChoice.NONE), spec(24, target_id="h200"))
+            )
+        book = PriorBook(store, RetryingWriter(store, threading.Event()), Winners(), lambda: 2.0)
+        (chosen,) = book.of(job, space, [], "k")
+        assert (chosen.source, chosen.candidate.schedule) == ("shipped a", schedule())
+        assert book.of(fair, space, [], "k") == ()
+        assert book.of(later, space, past, "k") == (), "an older version began it without"
+        after_a_restart = PriorBook(store, RetryingWriter(store, threading.Event()), None, lambda: 3.0)
+        assert after_a_restart.of(job, space, past, "k") == (chosen,)
+
+
+# In CI, the test above has a fair job.
 @pytest.mark.soak
 def test_the_same_shape_again_begins_with_its_own_winners_and_a_fair_search_with_nothing(serve: Serve) -> None:
     service = serve(max_ahead=0)
@@ -132,7 +176,7 @@ def test_a_real_card_never_begins_with_what_was_simulated_nor_the_other_way_roun
     assert job.best_us > 1
 
 
-# In CI, tests/unit/search/test_priors.py goes on after a restart.
+# In CI, another test asks for priors again after a restart.
 @pytest.mark.soak
 def test_a_job_that_goes_on_after_a_restart_has_the_priors_that_it_began_with(
     serve: Serve, monkeypatch: pytest.MonkeyPatch

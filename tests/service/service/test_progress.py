@@ -76,7 +76,7 @@ def test_a_search_ends_when_its_patience_does_but_for_what_the_finals_lack(serve
     assert all(data["eta_s"] >= 0 for data in events)
 
 
-# In CI, another test has patience that stays run out.
+# In CI, tests/unit/service/test_runner.py has a search that goes on.
 @pytest.mark.soak
 def test_a_restart_does_not_begin_a_search_again_whose_patience_ran_out(
     serve: Serve, monkeypatch: pytest.MonkeyPatch

@@ -99,7 +99,7 @@ def test_when_the_server_that_runs_the_jobs_is_killed_another_takes_over_and_no_
     assert [recorded(trial) for trial in after[: len(before)]] == [recorded(trial) for trial in before]
 
 
-# In CI, the test above posts to the server that stands by.
+# In CI, tests/unit/service/test_server.py has targets of the leader, and the test above posts to who stands by.
 @pytest.mark.soak
 @pytest.mark.parametrize(
     "database_url", soak_unless(lambda _, one: one == "postgresql", ["sqlite", "postgresql"]), indirect=True
@@ -352,6 +352,7 @@ def test_a_server_that_has_lost_its_lock_ends_and_records_no_further_trial(tmp_p
         store.close()
 
 
+# In CI, tests/unit/service/test_server.py refuses such a server without tokens.
 @pytest.mark.soak
 def test_a_server_that_stands_by_asks_for_tokens_too(tmp_path: Path) -> None:
     data = tmp_path / "data"
@@ -377,7 +378,7 @@ def test_a_dispatcher_that_is_filled_late_has_no_workers_before() -> None:
     late.close()
 
 
-# In CI, the first test has a takeover, and who waits for a lock is told in another.
+# In CI, tests/unit/service/test_server.py has a silent leader, and the first test a takeover.
 @pytest.mark.soak
 def test_who_stands_by_says_what_to_do_about_a_leader_that_was_stopped(tmp_path: Path) -> None:
     options = ["--standby", "--gpu", "simulated:h200"]

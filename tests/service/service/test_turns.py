@@ -18,6 +18,9 @@ from tuner.core.trial.ladders.batch import FINALS_S
 from tuner.core.trial.records import JobRecord
 from tuner.errors import Conflict, Forbidden, InvalidInput
 from tuner.service import Service
+from tuner.service.concurrency.claims import Claims
+from tuner.service.runner import turns
+from tuner.service.runner.turns import Turn
 from tuner.store import Store
 from tuner.store.jobs import jobs, queue
 
@@ -67,6 +70,26 @@ def test_the_owner_who_used_the_gpu_least_is_next_and_priority_goes_before_that(
         jobs.set_paused(session, urgent.id, True, 10.0)
         assert not queue.is_outranked(session, second, besides=[])
         assert queue.next_open(session, TARGET, long_after) == second
+    store.close()
+
+
+def test_a_turn_is_over_when_another_owner_has_waited_for_as_long_as_a_turn_takes(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(turns, "_CHECK_S", 0.0)
+    with store.write() as session:
+        hers = jobs.insert(session, spec(16), 1.0, "alice")
+        jobs.set_state(session, hers.id, JobState.SEARCHING, 2.0)
+        jobs.row_of(session, hers.id).search_s = 5.0
+    turn = Turn(store, Claims(), hers, lambda: 9.0)
+    monkeypatch.setattr(turns, "TURN_S", 0.0)
+    assert not turn.is_over(), "nobody waits"
+    with store.write() as session:
+        his = jobs.insert(session, spec(32), 3.0, "bob")
+    assert turn.is_over()
+    assert not Turn(store, Claims(), his, lambda: 9.0).is_over()
+    monkeypatch.setattr(turns, "TURN_S", 30.0)
+    assert not turn.is_over()
     store.close()
 
 
@@ -159,7 +182,7 @@ def test_a_job_of_higher_priority_takes_the_card_and_the_other_one_goes_on_where
     assert is_whole(service, slow, 20)
 
 
-# In CI, another test takes the owner next who used the card least.
+# In CI, other tests have the end of a turn and who is next.
 @pytest.mark.soak
 def test_two_owners_share_one_card(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tuner.service.runner.turns._CHECK_S", 0.0)

@@ -7,7 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from tuner.service.webhooks.network import NoAnswer, post
 from tuner.service.webhooks.policy import NotAllowed, WebhookPolicy
 from tuner.service.webhooks.sender import WebhookSender
 from tuner.store import Store
+from tuner.store.jobs import jobs, webhooks
 from tuner.wire.responses.webhooks import JobEnded, job_ended_body
 
 SECRET = "a secret of sixteen or more"
@@ -256,7 +257,32 @@ def test_a_public_address_or_an_allowed_network_is_followed_and_localhost_is_thi
         POLICY.addresses("localhost", 80)
 
 
-# In CI, the next test has a receiver that hangs.
+def test_a_receiver_gets_one_request_at_a_time_and_a_host_a_few_so_that_none_waits_for_others(tmp_path: Path) -> None:
+    at = {url: host for host in ("slow:80", "fast:80") for number in range(5) for url in [f"http://{host}/{number}"]}
+    handed: list[str] = []
+
+    def hand_out(_: object, webhook: Webhook) -> None:
+        handed.append(webhook.url)
+
+    with closing(Store.open(tmp_path)) as store:
+        with store.write() as session:
+            for place, url in enumerate([*at, *at]):
+                job = jobs.insert(session, spec(16 + 8 * place), 1.0)
+                webhooks.ask(session, job.id, "", url, has_ended=True, now=2.0 + place)
+        policy = WebhookPolicy(hosts=frozenset(at.values()), secret=SECRET)
+        sending = WebhookSender(store, policy, job_ended_body)
+        sending._pool.submit = hand_out  # type: ignore[assignment, method-assign]
+        while sending._hand_out():
+            pass
+        assert handed == [url for url in at if not url.endswith("4")], "four of each host, each receiver once"
+        del sending._busy[handed[0]]
+        assert sending._hand_out()
+        assert handed[-1].startswith("http://slow:80"), "the host has room again"
+        assert handed[-1] not in handed[1:-1]
+        sending._pool.shutdown()
+
+
+# In CI, the test above has who is sent to.
 @pytest.mark.soak
 def test_a_receiver_that_says_nothing_holds_up_no_other_one_of_its_host(
     services: Services, monkeypatch: pytest.MonkeyPatch

@@ -54,7 +54,7 @@ def test_jobs_that_were_under_way_are_shared_out_after_a_restart(serve: Serve) -
         assert [trial.number for trial in service.trials(job.id).items] == list(range(6))
 
 
-# In CI, two workers take different jobs.
+# In CI, test_inspections.py has one that another runner has taken.
 @pytest.mark.soak
 def test_an_inspection_is_taken_once_though_two_workers_are_idle(serve: Serve) -> None:
     service = serve(evaluator(), evaluator())
@@ -82,7 +82,7 @@ def test_what_is_held_is_offered_to_nobody_else_until_it_is_let_go(serve: Serve)
         assert third == job
 
 
-# In CI, the other tests of this file have idle workers that take jobs.
+# In CI, tests/unit/service/test_runner.py counts what wakes it.
 @pytest.mark.soak
 def test_an_idle_worker_is_woken_by_jobs_and_not_by_the_trials_of_others(
     serve: Serve, monkeypatch: pytest.MonkeyPatch

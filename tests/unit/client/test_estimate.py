@@ -14,6 +14,7 @@ from pydantic import TypeAdapter
 from tuner.client import ExitCode
 from tuner.client.cli import main
 from tuner.client.commands import estimate as command
+from tuner.client.terminal import render
 from tuner.core.problem.workload import Activation, Dtype
 from tuner.estimate import Basis, Estimator, estimator_of
 from tuner.ops.gemm.pairs import ffn_pair
@@ -134,7 +135,19 @@ def test_a_models_gain_is_that_of_all_its_layers_and_each_line_says_from_where()
     assert "2 of 2 figures are from other shapes, or from the simulator" in table
 
 
-# In CI, the MLPs of a quantised model are estimated.
+def test_the_shares_of_a_mix_weigh_what_its_steps_save(monkeypatch: pytest.MonkeyPatch) -> None:
+    def saving_10_us_a_row(asked: Mapping[str, Any]) -> list[dict[str, Any]]:
+        known = {"basis": "measured", "words": "", "library_us": 1000.0}
+        return [known | {"ours_us": 1000.0 - 10.0 * pair["m"]} for pair in asked["pairs"]]
+
+    monkeypatch.setattr(command, "_run", saving_10_us_a_row)
+    for mix, saved in (("1:5", 10.0), ("64:1", 640.0), ("1:1,64:3", (10.0 + 3 * 640.0) / 4)):
+        found = asked(str(CONFIGS / "llama_3_8b.json"), "--min-gain", "0", "--mix", mix)
+        said = f"a step of the mix saves {render.microseconds(32 * saved)}, and so does each token of a sequence"
+        assert found.stdout.splitlines()[-1] == said
+
+
+# In CI, the test above has shares.
 @pytest.mark.soak
 def test_a_mix_weighs_the_steps() -> None:
     def saved(mix: str) -> float:

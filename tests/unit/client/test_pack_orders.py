@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from tests.support.attention_packs import make_attention, table, without_sources
 from tests.support.packs import ffn
 from tests.support.presets import LayerRun, Run, decoder_block, decoder_layer
-from tuner.client.commands.packs.making import order_of_jobs
+from tuner.client.commands.packs.making import order_of_jobs, update
+from tuner.client.delivery.lock import Lock, LockedPack, read_lock, write_lock
 from tuner.client.delivery.meaning import check_pack
 from tuner.client.errors import Refused
 from tuner.core.problem.workload import Workload, WorkloadKind
 from tuner.ops.gemm.pairs import independent_pair
+from tuner.packs.contents import Entry, Rung
 from tuner.packs.read import read_pack
+from tuner.packs.shapes import shape_of
 from tuner.packs.write import pack_bytes
 from tuner.wire.requests.pairs import pair_of
 
@@ -84,3 +90,48 @@ def test_an_order_names_the_regime_of_jobs_whose_rows_suggest_another() -> None:
     check_pack(pack, asked | {"regime": "burst"})
     with pytest.raises(Refused, match="its regime"):
         check_pack(pack, asked | {"regime": "sustained"})
+
+
+def test_an_order_asks_for_kernels_of_one_order_of_sums_where_the_pack_is_to_be_batch_invariant() -> None:
+    asked = order_of_jobs([job(ffn())], 1.02, batch_invariant=True)
+    assert asked.pop("batch_invariant") is True
+    assert asked == order_of_jobs([job(ffn())], 1.02)
+
+
+class Service:
+    """Makes the same pack, whatever is asked for."""
+
+    def __init__(self, content: bytes) -> None:
+        self._content = content
+
+    def make_pack(self, order: dict[str, Any]) -> dict[str, Any]:
+        return {"digest": hashlib.sha256(self._content).hexdigest()}
+
+    def content(self, digest: str) -> bytes:
+        return self._content
+
+
+def test_update_writes_the_pack_of_now_to_the_lock_and_says_what_is_new(tmp_path: Path) -> None:
+    path, order = tmp_path / "tuner.lock", order_of_jobs([job(ffn())], 1.02)
+    shape = shape_of(ffn().to_json())
+    entry = Entry(shape=shape, rungs=(Rung(m_lo=1, m_hi=16, kernel=None, library={"algorithm": 7}),))
+    about = {name: order[name] for name in ("target", "l2", "min_gain")} | {"rows": {shape.name: [16]}}
+    before, after = (pack_bytes([entry], provenance=about | {"jobs": [one]}) for one in ("job-1", "job-2"))
+
+    def locked(content: bytes) -> Lock:
+        digest = hashlib.sha256(content).hexdigest()
+        return Lock(key=None, packs=(LockedPack(path="a", sha256=digest, size_bytes=len(content), order=order),))
+
+    def updated(content: bytes) -> str:
+        options = ["--lock", str(path), "--cache", str(tmp_path / "cache")]
+        done = CliRunner().invoke(update, options, obj=Service(content))
+        assert done.exit_code == 0, done.output
+        assert read_lock(path) == locked(content)
+        return " ".join(done.output.split())
+
+    write_lock(path, locked(before))
+    assert "a: nothing changed" in (said := updated(before))
+    assert "is unchanged" in said
+    other_figures = "a: no kernel and no speed-up changed; it is now based on other jobs or figures"
+    assert other_figures in (said := updated(after))
+    assert "tuner.lock written" in said

@@ -210,6 +210,8 @@ def test_a_batch_stands_where_its_jobs_and_ladders_say(
     assert batch.state is state
     left_s = 10.0 + 2.0 * batch.num_open
     assert batch.eta_s(1, 0.0) == (left_s if batch.num_open else None)
+    measured = replace(batch, num_finals=2, finals_s=7.0)
+    assert measured.eta_s(1, 0.0) == (10.0 + 3.5 * batch.num_open if batch.num_open else None)
     on_many = left_s / batch.num_open if batch.num_open else None
     assert batch.eta_s(100, 0.0) == on_many, "a card takes one job at a time"
     assert batch.eta_s(0, 0.0) is None

@@ -59,31 +59,20 @@ def test_what_a_dead_fork_did_not_give_is_done_here() -> None:
     assert out.split() == ["done", "True"]
 
 
-def test_a_call_that_fails_elsewhere_fails_here() -> None:
-    out = run("take = in_fork({'x': lambda: 1 / 0})\ntry: take('x')\nexcept ZeroDivisionError: print('so it does')")
-    assert out == "so it does\n"
-
-
-# In CI, a fork ends when nobody can read from it.
-@pytest.mark.soak
-def test_a_fork_ends_with_what_it_was_begun_for() -> None:
-    out = run(
+def test_a_call_that_fails_elsewhere_fails_here_and_forks_end_with_what_they_were_begun_for() -> None:
+    failed = "take = in_fork({'x': lambda: 1 / 0})\ntry: take('x')\nexcept ZeroDivisionError: print('so it does')\n"
+    ended = (
         "take = in_fork({'pid': os.getpid, 'slow': lambda: time.sleep(60)})\npid = take('pid')\ndel take\n"
-        "try: os.kill(pid, 0)\nexcept ProcessLookupError: print('gone')"
+        "try: os.kill(pid, 0)\nexcept ProcessLookupError: print('gone')\n"
     )
-    assert out == "gone\n"
-
-
-# In CI, calls are done elsewhere in their order.
-@pytest.mark.soak
-def test_a_later_fork_does_not_end_an_earlier_one() -> None:
-    out = run(
+    a_later_fork_ends_no_earlier_one = (
         "earlier = [in_fork({'first': os.getpid, 'second': lambda: time.sleep(0.5) or os.getpid()})]\n"
         "def forget():\n    earlier.clear()\n    return 'forgotten'\n"
         "later = in_fork({'forget': forget})\n"
         "print(later('forget'), earlier[0]('first') == earlier[0]('second') != os.getpid())"
     )
-    assert out == "forgotten True\n"
+    out = run(failed + ended + a_later_fork_ends_no_earlier_one)
+    assert out.splitlines() == ["so it does", "gone", "forgotten True"]
 
 
 def test_a_fork_ends_when_nobody_can_read_from_it() -> None:

@@ -56,6 +56,7 @@ def wait_until_gone(pid: int) -> None:
         time.sleep(0.02)
 
 
+# In CI, test_remote.py has what a search is told.
 @pytest.mark.soak
 def test_the_same_order_gives_the_same_candidates_here_and_in_a_process(processes: SearchProcesses) -> None:
     with search_here(ORDER) as here, processes.search(ORDER) as there:
@@ -73,7 +74,7 @@ def test_the_same_order_gives_the_same_candidates_here_and_in_a_process(processe
         assert there.ask() == here.ask()
 
 
-# In CI, tests/service/service/test_search_processes.py kills a search.
+# In CI, test_remote.py has a lost process, and tests/service/service/test_search_processes.py kills a search.
 @pytest.mark.soak
 def test_a_search_goes_on_from_its_trials_when_its_process_was_killed(processes: SearchProcesses) -> None:
     history: list[Trial] = []
@@ -96,13 +97,14 @@ def test_a_search_goes_on_from_its_trials_when_its_process_was_killed(processes:
 
 def test_the_first_search_finds_a_process_that_runs_behind_the_server(processes: SearchProcesses) -> None:
     (pid,) = processes.pids
-    with processes.search(ORDER):
+    with processes.search(ORDER) as search:
         assert processes.pids == [pid]
         own = os.getpriority(os.PRIO_PROCESS, 0)
         assert os.getpriority(os.PRIO_PROCESS, pid) == min(19, own + 3)
+    assert search.ask() is None, "it is over, so nobody is asked"
 
 
-# In CI, another test finds a process that runs, and the last one ends it.
+# In CI, test_remote.py has which process a search gets.
 @pytest.mark.soak
 def test_a_process_is_started_for_each_search_up_to_the_most(processes: SearchProcesses) -> None:
     with processes.search(ORDER) as one, processes.search(ORDER) as two, processes.search(ORDER) as three:
@@ -112,7 +114,7 @@ def test_a_process_is_started_for_each_search_up_to_the_most(processes: SearchPr
         assert len(processes.pids) == 2
 
 
-# In CI, test_meanwhile.py tells of a call that fails elsewhere.
+# In CI, test_remote.py has a fault of a search, and another test asks one that is over.
 @pytest.mark.soak
 def test_a_fault_of_a_search_is_told_and_the_process_works_on_until_the_next_is_over(
     processes: SearchProcesses,
@@ -128,7 +130,7 @@ def test_a_fault_of_a_search_is_told_and_the_process_works_on_until_the_next_is_
     assert not search.think_ahead()
 
 
-# In CI, processes end with their server.
+# In CI, the last test sees that they ignore signals.
 @pytest.mark.soak
 def test_signals_are_the_servers_affair(processes: SearchProcesses) -> None:
     (pid,) = processes.pids
@@ -164,6 +166,8 @@ def test_a_process_ends_with_its_server_however_that_ends(tmp_path: Path, how: s
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment) as parent:
         assert parent.stdout is not None
         pid = int(parent.stdout.readline())
+        ignored = int(Path(f"/proc/{pid}/status").read_text().partition("SigIgn:")[2].split()[0], 16)
+        assert all(ignored >> number - 1 & 1 for number in (signal.SIGINT, signal.SIGTERM)), "the server's affair"
         if how == "waits":
             parent.kill()
         parent.wait(LIMIT_S)

@@ -265,7 +265,8 @@ class Pipeline:
         candidate, num_known, chosen_at = self._choosing.result()
         self._choosing, self._has_thought = None, False
         if candidate is None:
-            self._is_exhausted = True  # until another trial shows what to vary
+            # Until another trial shows what to vary, which may have been recorded since the search was asked.
+            self._is_exhausted = not self._unobserved
             return
         self._num_left -= 1
         preparing = self._builds.prepare(self._problem, candidate)

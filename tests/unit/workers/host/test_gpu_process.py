@@ -150,7 +150,7 @@ def test_one_that_dies_between_two_candidates_costs_neither(started: Started) ->
     assert processes.pid != first
 
 
-# In CI, the next process holds the problem in another test.
+# In CI, test_exchanges.py has what is passed on.
 @pytest.mark.soak
 def test_what_was_picked_for_a_problem_is_passed_to_the_next_one_of_no_other_problem(
     started: Started,
@@ -183,7 +183,7 @@ def test_spares_that_take_over_one_behind_the_other_are_two_and_else_there_is_on
     assert len(processes._spares) == 1
 
 
-# In CI, the tests of lost processes start the next one.
+# In CI, test_exchanges.py has a dead spare.
 @pytest.mark.soak
 def test_a_dead_spare_is_made_up_for(started: Started) -> None:
     processes = started("exits")
@@ -196,7 +196,7 @@ def test_a_dead_spare_is_made_up_for(started: Started) -> None:
     assert processes.ready(OTHER) is None
 
 
-# In CI, tests/compile/test_prepare.py has a candidate of which a process dies.
+# In CI, test_exchanges.py has such problems.
 @pytest.mark.soak
 def test_a_problem_that_cannot_be_prepared_is_an_answer_and_one_that_kills_is_the_workers_fault(
     started: Started,

@@ -114,7 +114,22 @@ def test_it_differs_from_the_forecast_by_tiling_and_by_schedule_and_never_to_the
     assert len({other.slowdown(c) for c in fused}) == len(fused)
 
 
-# In CI, jobs of simulated cards have faults of each kind.
+def test_each_fault_has_its_share_and_its_reason() -> None:
+    (candidate,), faults = candidates(workload(), 1), Faults(hang=0.1, crash=0.2, wrong_numbers=0.3)
+    twins = [SimulatedEvaluator(TARGET, seed=seed, faults=faults) for seed in range(400)]
+    drawn = [fault for twin in twins if (fault := twin._fault(candidate, {}))]
+    shares = {
+        FailureKind.HANG: (0.1, "simulated: a wait never ended"),
+        FailureKind.CRASH: (0.2, "simulated: the child died"),
+        FailureKind.WRONG_NUMBERS: (0.3, "simulated: an output element was wrong"),
+    }
+    for kind, (share, reason) in shares.items():
+        of_kind = [fault for fault in drawn if fault.kind is kind]
+        assert 0.6 * share < len(of_kind) / 400 < 1.4 * share
+        assert {fault.reason for fault in of_kind} == {reason}
+
+
+# In CI, the test above has the shares.
 @pytest.mark.soak
 def test_faults_occur_at_their_rate_each_with_its_reason_and_always_for_the_same_schedules() -> None:
     twin = SimulatedEvaluator(TARGET, seed=1, faults=Faults(hang=0.1, crash=0.1, wrong_numbers=0.1))
