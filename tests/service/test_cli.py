@@ -139,10 +139,13 @@ def test_the_fused_result_of_a_job_is_explained(tmp_path: Path) -> None:
 def test_where_the_time_of_a_trial_goes_is_told_in_bars(tmp_path: Path) -> None:
     store = Store.open(tmp_path)
     with store.write() as session:
-        job_id = jobs.insert(session, builders.spec(), now=1.0).id
-        jobs.set_state(session, job_id, JobState.SEARCHING, 1.0)
-        for number in (0, 1):
-            trials.record(session, job_id, builders.trial(number, builders.measured(100.0)), 1.0)
+        job_id, of_card = (
+            jobs.insert(session, builders.spec(target_id=target), now=1.0).id for target in ("simulated:h200", "h200")
+        )
+        for one in (job_id, of_card):
+            jobs.set_state(session, one, JobState.SEARCHING, 1.0)
+        for one, number in ((job_id, 0), (job_id, 1), (of_card, 0)):
+            trials.record(session, one, builders.trial(number, builders.measured(100.0)), 1.0)
         kind = InspectionKind.COUNTERS
         asked, _ = inspections.ask(session, job_id, 1, kind, None, is_urgent=True, now=2.0)
         inspections.finish(session, asked.seq, counted(100.0), (), 3.0)
@@ -153,7 +156,9 @@ def test_where_the_time_of_a_trial_goes_is_told_in_bars(tmp_path: Path) -> None:
     assert "   10.00 µs  10.0%  launches, and gaps between runs (not measured directly:" in words
     assert words.splitlines()[-1] == "The bars add up to 100.00 µs of 100.00, within 5%."
     code, _, complaint = explained("--waterfall", f"{job_id}/0", "--data", str(tmp_path))
-    assert (code, "has no waterfall: no counters were collected; curl -X POST" in complaint) == (1, True)
+    assert (code, "the simulated GPU has fewer counters than a waterfall needs" in complaint) == (1, True)
+    complaint = explained("--waterfall", f"{of_card}/0", "--data", str(tmp_path))[2]
+    assert f"no counters were collected; `tuner-client counters {of_card} 0` collects counters" in complaint
     code, _, complaint = explained("--waterfall", job_id, "--data", str(tmp_path))
     assert (code, "is not a trial; use JOB/TRIAL" in complaint) == (2, True)
 

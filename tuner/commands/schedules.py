@@ -236,6 +236,7 @@ def _from_job(job_id: str, place: dict[str, Any]) -> _Subject:
 def _waterfall(what: str, place: dict[str, Any]) -> list[str]:
     """The waterfall of a trial, as lines of text."""
     from tuner.core.insight.waterfall import NoWaterfall, in_words, waterfall_of_trial
+    from tuner.core.problem.gpu import SIMULATED_PREFIX
     from tuner.core.trial.outcome import Measured
     from tuner.core.trial.records import InspectionKind
     from tuner.schedule_files.reading import named_trial
@@ -254,7 +255,9 @@ def _waterfall(what: str, place: dict[str, Any]) -> list[str]:
         results = [one.result for one in newest if one is not None]
         bars = waterfall_of_trial(trial.outcome, spec.workload.num_flops, results)
     except NoWaterfall as error:
-        asked = f"curl -X POST .../jobs/{job_id}/trials/{number}/counters collects them again, and .../trace a trace"
+        asked = f"`tuner-client counters {job_id} {number}` collects counters, and `tuner-client trace` a trace"
+        if spec.target_id.startswith(SIMULATED_PREFIX):
+            asked = "the simulated GPU has fewer counters than a waterfall needs; measure on a card"
         raise click.ClickException(f"trial {number} of {job_id} has no waterfall: {error}; {asked}") from error
     words = trial.candidate.plan_kind.replace("_", " ")
     heading = f"{spec.workload.describe()} on {spec.target_id}, trial {number}, {words}: {trial.candidate.schedule}"

@@ -46,7 +46,15 @@ def test_a_weaker_match_says_what_differs(api: Api) -> None:
 
 
 def test_no_simulated_result_answers_for_a_real_gpu(api: Api) -> None:
-    assert api.http.get("/best", params={**QUERY, "target": "h200", "match": "any"}).status_code == 404
+    refused = api.http.get("/best", params={**QUERY, "target": "h200", "match": "any"})
+    assert (refused.status_code, "submit a job" in refused.json()["detail"]) == (404, True)
+
+
+@pytest.mark.parametrize("target", ["h300", "simulated:h300"])
+def test_a_gpu_that_does_not_exist_is_named_where_its_result_is_missing(api: Api, target: str) -> None:
+    refused = api.http.get("/best", params={**QUERY, "target": target})
+    assert (refused.status_code, "submit a job" in refused.json()["detail"]) == (404, False)
+    assert f"there is no GPU called '{target}'; use one of a100, " in refused.json()["detail"]
     assert api.get("/best", params={**QUERY, "target": "simulated:a100", "match": "any"})["match"] == "any"
 
 

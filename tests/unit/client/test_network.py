@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
+import ssl
+import threading
 from pathlib import Path
 
 import httpx
 import pytest
 
+from tests.support.nginx import certificate
 from tuner.client import Client
-from tuner.client.connection.network import is_loopback, proxy_for, trusted
+from tuner.client.connection.network import is_loopback, proxy_for, remedy_of, trusted
 from tuner.client.errors import Misconfigured, Unreachable
 
 VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR", "SSLKEYLOGFILE")
@@ -110,6 +115,24 @@ def test_a_client_says_through_which_proxy_it_got_no_answer(monkeypatch: pytest.
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
     with Client("http://gpu.invalid:8000") as client, pytest.raises(Unreachable, match="the proxy of HTTP_PROXY"):
         client.job("job-1")
+
+
+def test_an_unknown_authority_has_the_remedy_with_it(tmp_path: Path) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate(tmp_path), tmp_path / "key.pem")
+
+    def shake_hands(listening: socket.socket) -> None:
+        with contextlib.suppress(ssl.SSLError), context.wrap_socket(listening.accept()[0], server_side=True):
+            pass
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        server = threading.Thread(target=shake_hands, args=[listening])
+        server.start()
+        address = f"https://127.0.0.1:{listening.getsockname()[1]}"
+        with Client(address) as client, pytest.raises(Unreachable, match="of its authority in SSL_CERT_FILE"):
+            client.job("job-1")
+        server.join(60)
+    assert remedy_of(OSError("Connection refused")) == ""
 
 
 def test_certificates_that_are_not_there_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

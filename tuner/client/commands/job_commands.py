@@ -19,6 +19,7 @@ from tuner.client.errors import ClientError, JobFailed, Refused, WeakerMatch
 from tuner.client.follow.batch import best_of, follow, ladder_tables, status_lines
 from tuner.client.follow.interrupted import what_goes_on
 from tuner.client.follow.many import follow_many, standing_table
+from tuner.client.follow.patience import patiently
 from tuner.client.options.options import Finite, as_json, match_options
 from tuner.client.options.pair_options import pair_options, take_question
 from tuner.client.terminal import render
@@ -66,11 +67,11 @@ def watch_one(client: Client, job_id: str, timeout_s: float | None, as_json: boo
 def _watch_one(client: Client, job_id: str, timeout_s: float | None, as_json: bool) -> None:
     if is_batch(job_id):
         follow(client, client.batch(job_id), plain_console(stderr=True), timeout_s)
-        _print_batch_best(client, job_id, as_json)
+        _print_batch_best(patiently(lambda: best_of(client, job_id)), as_json)
         return
     job = client.job(job_id)
     render.progress(job, client.events(job_id, timeout_s=timeout_s), plain_console(stderr=True))
-    best = client.best(job_id)
+    best = patiently(lambda: client.best(job_id))
     if as_json:
         print_json(best)
     else:
@@ -216,7 +217,7 @@ delete = _each(
 def best(client: Client, /, job_id: str | None, as_json: bool, **options: Any) -> None:
     """Prints the result of a job or a batch, or the best one for a pair."""
     if job_id is not None and is_batch(job_id):
-        _print_batch_best(client, job_id, as_json)
+        _print_batch_best(best_of(client, job_id), as_json)
         return
     found: Mapping[str, Any]
     if job_id is not None:
@@ -230,8 +231,7 @@ def best(client: Client, /, job_id: str | None, as_json: bool, **options: Any) -
         raise WeakerMatch(f"the match is {found['match']}: {'; '.join(found['differences'])}")
 
 
-def _print_batch_best(client: Client, batch_id: str, as_json: bool) -> None:
-    best = best_of(client, batch_id)
+def _print_batch_best(best: Mapping[str, Any], as_json: bool) -> None:
     if as_json:
         print_json(best)
         return

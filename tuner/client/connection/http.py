@@ -15,7 +15,7 @@ from tuner import __version__
 from tuner.client.connection.addresses import is_batch
 from tuner.client.connection.config import DEFAULT_URL
 from tuner.client.connection.event_lines import parse_events
-from tuner.client.connection.network import checked_url, ways_to
+from tuner.client.connection.network import checked_url, remedy_of, ways_to
 from tuner.client.connection.problems import error_of
 from tuner.client.delivery.artifact import Artifact, check_is, open_artifact
 from tuner.client.delivery.signatures import check_signed
@@ -352,7 +352,7 @@ class Client:
 
     def _silent(self, error: Exception) -> Unreachable:
         through = "" if self._proxy is None else f" through {self._proxy}"
-        return Unreachable(f"{self.url} does not answer{through}: {error or type(error).__name__}")
+        return Unreachable(f"{self.url} does not answer{through}: {error or type(error).__name__}{remedy_of(error)}")
 
     def _request(self, method: str, path: str, **options: Any) -> httpx.Response:
         """A whole response, received before the deadline."""

@@ -50,6 +50,13 @@ def ways_to(url: httpx.URL, environment: Mapping[str, str]) -> tuple[Proxy | Non
     return proxy, {"proxy": found, "verify": context or False}
 
 
+def remedy_of(error: Exception) -> str:
+    """What helps against an unknown authority of certificates; empty for other errors."""
+    words = str(error)
+    is_unknown = "CERTIFICATE_VERIFY_FAILED" in words and ("self-signed" in words or "issuer" in words)
+    return "; name the file with the certificate of its authority in SSL_CERT_FILE" if is_unknown else ""
+
+
 def checked_url(address: str) -> httpx.URL:
     """Splits an address into its parts.
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 
+from tuner.core.problem.gpu import parse_target
 from tuner.core.trial.questions import Question, shape_distance
 from tuner.core.trial.records import Best, BestMatch, JobRecord, MatchKind
-from tuner.errors import NotFound
+from tuner.errors import InvalidInput, NotFound
 
 _ORDER = list(MatchKind)
 
@@ -40,6 +41,7 @@ def check_match(found: tuple[JobRecord, Best] | None, question: Question) -> Bes
     """
     wanted = f"{question.workload.describe()} on {question.target_id}"
     if found is None:
+        _check_target(wanted, question.target_id)
         raise NotFound(f"there is no result for {wanted}, nor for anything similar; submit a job")
     fit = _compare(*found, question)
     words = f"the closest is {fit.match}: {'; '.join(fit.differences)}"
@@ -48,7 +50,16 @@ def check_match(found: tuple[JobRecord, Best] | None, question: Question) -> Bes
         words += f", and the limit is {question.max_distance:.3g}"
         remedies.append(f"max_distance={math.ceil(100 * fit.distance) / 100:g}")
     if remedies:
+        _check_target(wanted, question.target_id)
         kind = "result" if question.match is MatchKind.ANY else f"{question.match} result"
         how = f"use {' and '.join(remedies)} to get it, or submit a job"
         raise NotFound(f"there is no {kind} for {wanted}; {words} ({how})")
     return fit
+
+
+def _check_target(wanted: str, target_id: str) -> None:
+    """Raises `NotFound` if a result is missing because no GPU has that name."""
+    try:
+        parse_target(target_id)
+    except InvalidInput as error:
+        raise NotFound(f"there is no result for {wanted}: {error.problem}; {error.remedy}") from error
