@@ -157,9 +157,9 @@ def test_from_qkv_on_a_step_writes_what_vllm_writes_where_its_slots_say(cache: A
     w_qkv = (torch.randn(width, HIDDEN) / HIDDEN**0.5).to(torch.bfloat16)
     w_o = (torch.randn(HIDDEN, HEADS * HEAD_DIM) / 20).to(torch.bfloat16)
     blocks, before = table(TOKENS), tuple(length - 1 for length in LENGTHS)
-    old = [torch.randn(sum(before), KV_HEADS, HEAD_DIM).to(torch.bfloat16) for _ in range(2)]
+    old_keys, old_values = (torch.randn(sum(before), KV_HEADS, HEAD_DIM).to(torch.bfloat16) for _ in range(2))
     places = torch.cat([torch.arange(length) for length in before])
-    put(cache, *old, slots(blocks, ends(before), places, TOKENS))
+    put(cache, old_keys, old_values, slots(blocks, ends(before), places, TOKENS))
 
     positions = torch.tensor(before)
     sizes = [HEADS * HEAD_DIM, KV_HEADS * HEAD_DIM, KV_HEADS * HEAD_DIM]
@@ -178,14 +178,14 @@ def test_from_qkv_on_a_step_writes_what_vllm_writes_where_its_slots_say(cache: A
     assert torch.equal(cache.isnan(), theirs.isnan()), "other lines were written"
     assert torch.allclose(cache.nan_to_num().float(), theirs.nan_to_num().float(), atol=BAND, rtol=2 * BAND)
 
-    of_all = [
+    keys, values = (
         torch.cat([part for s in range(len(LENGTHS)) for part in (rows[s], new[s : s + 1])])
         for rows, new in (
-            (old[0].split(before), k.view(-1, KV_HEADS, HEAD_DIM)),
-            (old[1].split(before), v.reshape(-1, KV_HEADS, HEAD_DIM)),
+            (old_keys.split(before), k.view(-1, KV_HEADS, HEAD_DIM)),
+            (old_values.split(before), v.reshape(-1, KV_HEADS, HEAD_DIM)),
         )
-    ]
-    attended = of_vllm(q.view(-1, HEADS, HEAD_DIM).contiguous(), *of_all, 0, 0.0)
+    )
+    attended = of_vllm(q.view(-1, HEADS, HEAD_DIM).contiguous(), keys, values, 0, 0.0)
     wanted = torch.nn.functional.linear(attended.view(len(LENGTHS), -1), w_o)
     assert torch.allclose(found.float(), wanted.float(), atol=2 * BAND, rtol=2 * BAND)
 
