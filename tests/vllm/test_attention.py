@@ -178,14 +178,14 @@ def test_from_qkv_on_a_step_writes_what_vllm_writes_where_its_slots_say(cache: A
     assert torch.equal(cache.isnan(), theirs.isnan()), "other lines were written"
     assert torch.allclose(cache.nan_to_num().float(), theirs.nan_to_num().float(), atol=BAND, rtol=2 * BAND)
 
-    all_keys, all_values = (
+    keys, values = (
         torch.cat([part for s in range(len(LENGTHS)) for part in (rows[s], new[s : s + 1])])
         for rows, new in (
             (old_keys.split(before), k.view(-1, KV_HEADS, HEAD_DIM)),
             (old_values.split(before), v.reshape(-1, KV_HEADS, HEAD_DIM)),
         )
     )
-    attended = of_vllm(q.view(-1, HEADS, HEAD_DIM).contiguous(), all_keys, all_values, 0, 0.0)
+    attended = of_vllm(q.view(-1, HEADS, HEAD_DIM).contiguous(), keys, values, 0, 0.0)
     wanted = torch.nn.functional.linear(attended.view(len(LENGTHS), -1), w_o)
     assert torch.allclose(found.float(), wanted.float(), atol=2 * BAND, rtol=2 * BAND)
 

@@ -75,6 +75,11 @@ def use_activation(activation: str, layer: Any) -> None:
     _gated[activation] = outside if alone == outside else compiled_for_any_rows(alone)
 
 
+def activated(pairs: torch.Tensor, activation: str) -> torch.Tensor:
+    """Gate and up [rows, 2 columns] after an activation that was given to `use_activation`."""
+    return _gated[activation](pairs)
+
+
 def compiled_for_any_rows(run: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[torch.Tensor], torch.Tensor]:
     """An activation compiled for any number of rows, but for the number of columns that it is given, as in vLLM's
     graphs. What vLLM compiles for use outside of them knows neither, so it loads elements one by one: 12.6 instead of

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -248,7 +249,9 @@ def test_what_is_forgotten_is_computed_by_pytorch(op: Any, bound: Bound, recorde
 def on_cpu(bound: Bound) -> Iterator[Bound]:
     """Registers the C++ operator in place of the CPU's."""
     library = torch.library.Library("tuner", "IMPL")
-    library.impl("ffn", in_cpp, "CPU", allow_override=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # some versions of PyTorch warn of it
+        library.impl("ffn", in_cpp, "CPU", allow_override=True)
     yield bound
     library._destroy()
 

@@ -62,7 +62,7 @@ def run_of(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
 
     loaded = list[int]()
 
-    def found(entries: list[Entry], w1: Any, w2: Any, *, activation: str = "silu") -> tuple[Any, list[int]]:
+    def found(entries: list[Entry], w1: Any, w2: Any, activation: str = "silu") -> tuple[Any, list[int]]:
         def layer(*, number: int, sequences: int, shares_sms: bool) -> Any:
             (one,) = (one for one in entries[number].rungs if one.m_hi == sequences)
             assert shares_sms

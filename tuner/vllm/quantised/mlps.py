@@ -26,12 +26,14 @@ from tuner.runtime.checkpoints import feed_forward
 from ..linear import DTYPES, reason_against
 from ..log import log
 from ..mlp import reason_against_family
-from ..operator import calls, define
+from ..operator import activated, calls, define, use_activation
 from ..pack import UNFIT, VARIABLE, opened, sentence
 from . import on_card
 
 #: The ops of such a block, by their names in `tune-model`, and the inputs of a call.
 RUN, INPUT = ("up", "down"), "x"
+#: The activation of such a block.
+_ACTIVATION = "silu"
 #: The tensors that a method registers with a layer, by their names in a checkpoint. Source: `create_weights` of vLLM
 #: 0.26's methods.
 _NAMES = ("qweight", "qzeros", "scales", "g_idx", "weight_packed", "weight_zero_point", "weight_g_idx", "weight",
@@ -192,7 +194,9 @@ def install(model: Any, found: list[Laid]) -> None:
     """Replaces each of the MLPs with the operator."""
     for one in found:
         parent, _, last = one.name.rpartition(".")
-        setattr(model.get_submodule(parent), last, QuantisedMlp(model.get_submodule(one.name), one))
+        mlp = model.get_submodule(one.name)
+        use_activation(_ACTIVATION, mlp.act_fn)
+        setattr(model.get_submodule(parent), last, QuantisedMlp(mlp, one))
     if found:
         log.info("tuner: %d quantised MLPs run the pack's kernels, and vLLM's for other rows", len(found))
 
@@ -202,10 +206,16 @@ def _run(x: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
     program = next((one for rows, one in laid.kernels.items() if x.shape[0] in rows), None)
     if program is None or not x.is_contiguous():
         calls["library"] += 1
-        found: torch.Tensor = mlp(x)
-        return found
+        return _by_layers(mlp, x)
     calls["kernel"] += 1
     return program({INPUT: x, **laid.tensors})
+
+
+def _by_layers(mlp: Any, x: torch.Tensor) -> torch.Tensor:
+    """The MLP by vLLM's layers. Its own `forward` would call the activation as vLLM compiles it for any columns."""
+    pairs, _ = mlp.gate_up_proj(x)
+    found: torch.Tensor = mlp.down_proj(activated(pairs, _ACTIVATION))[0]
+    return found
 
 
 def _fake(x: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
