@@ -42,7 +42,7 @@ class Chooser:
 
     def __init__(self, num: int, num_alone: int = 0) -> None:
         self.left, self._num_alone = [LIBRARY, *OURS[: num - 1]], num_alone
-        self.num_told = 0
+        self.num_known = 0
         #: Set when a trial was recorded.
         self.recorded = threading.Event()
 
@@ -54,7 +54,7 @@ class Chooser:
         return self.left.pop(0) if self.left else None
 
     def tell(self, trial: Trial) -> None:
-        self.num_told += 1
+        self.num_known += 1
 
     def think_ahead(self) -> bool:
         return False
@@ -67,7 +67,7 @@ class Patiently(Chooser):
     """Has nothing to choose until it knows of another trial."""
 
     def ask(self) -> Candidate | None:
-        return super().ask() if len(self.left) + self.num_told == 4 else None
+        return super().ask() if len(self.left) + self.num_known == 4 else None
 
 
 class Slowly(Patiently):
