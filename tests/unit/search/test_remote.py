@@ -27,27 +27,27 @@ class Noting:
     """A searcher that notes what it is told."""
 
     def __init__(self) -> None:
-        self.told: list[Any] = []
+        self.noted: list[Any] = []
 
     @property
     def waits_for_all(self) -> bool:
-        return "wind up" in self.told
+        return "wind up" in self.noted
 
     def begin_with(self, priors: tuple[Candidate, ...]) -> None:
-        self.told.append(priors)
+        self.noted.append(priors)
 
     def tell(self, trial: Trial) -> None:
-        self.told.append(trial)
+        self.noted.append(trial)
 
     def wind_up(self) -> None:
-        self.told.append("wind up")
+        self.noted.append("wind up")
 
     def ask(self) -> Candidate | None:
-        self.told.append("ask")
+        self.noted.append("ask")
         return LIBRARY
 
     def think_ahead(self) -> bool:
-        self.told.append("think ahead")
+        self.noted.append("think ahead")
         raise ValueError("it has a fault")
 
 
@@ -74,8 +74,8 @@ class NoProcess:
         self.orders.append(order)
         if self.is_lost:
             raise SearchLost("its process has died")
-        told = dict(zip(("trials", "is_winding_up", "method", "priors"), more, strict=True))
-        request = processes._Request(number=number, ended=(), order=None, **told)
+        noted = dict(zip(("trials", "is_winding_up", "method", "priors"), more, strict=True))
+        request = processes._Request(number=number, ended=(), order=None, **noted)
         return processes._answer(self.searches, request)  # type: ignore[arg-type]
 
 
@@ -98,14 +98,14 @@ def test_a_search_is_told_all_once_and_in_the_order_of_the_calls(all_of_them: Se
         assert process.ended == []
     assert process.ended == [1]
     assert process.orders == [ORDER, None, None], "it has begun"
-    assert process.searches[1].told == [(LIBRARY,), "ask", TRIAL, TRIAL, "ask", "wind up", "ask"]
+    assert process.searches[1].noted == [(LIBRARY,), "ask", TRIAL, TRIAL, "ask", "wind up", "ask"]
 
 
 def test_a_fault_of_a_search_is_told_with_its_place_and_the_process_works_on(all_of_them: SearchProcesses) -> None:
     with all_of_them.search(ORDER) as search:
-        with pytest.raises(ValueError, match="it has a fault") as told:
+        with pytest.raises(ValueError, match="it has a fault") as noted:
             search.think_ahead()
-        assert "in think_ahead" in "".join(told.value.__notes__)
+        assert "in think_ahead" in "".join(noted.value.__notes__)
         assert search.ask() == LIBRARY
 
 
@@ -129,6 +129,6 @@ def test_a_search_has_a_process_of_its_own_up_to_the_most_and_a_lost_one_is_repl
 
 def test_an_ended_search_is_asked_nothing_and_its_process_forgets_it() -> None:
     searches: dict[int, Any] = {1: Noting(), 2: Noting()}
-    told = {"order": None, "trials": (), "is_winding_up": False, "method": "ask", "priors": None}
-    processes._answer(searches, processes._Request(number=2, ended=(1,), **told))  # type: ignore[arg-type]
+    noted = {"order": None, "trials": (), "is_winding_up": False, "method": "ask", "priors": None}
+    processes._answer(searches, processes._Request(number=2, ended=(1,), **noted))  # type: ignore[arg-type]
     assert searches.keys() == {2}

@@ -42,7 +42,7 @@ class Chooser:
 
     def __init__(self, num: int, num_alone: int = 0) -> None:
         self.left, self._num_alone = [LIBRARY, *OURS[: num - 1]], num_alone
-        self.num_told = 0
+        self.num_known = 0
         #: Set when a trial was recorded.
         self.recorded = threading.Event()
 
@@ -54,7 +54,7 @@ class Chooser:
         return self.left.pop(0) if self.left else None
 
     def tell(self, trial: Trial) -> None:
-        self.num_told += 1
+        self.num_known += 1
 
     def think_ahead(self) -> bool:
         return False
@@ -67,7 +67,7 @@ class Patiently(Chooser):
     """Has nothing to choose until it knows of another trial."""
 
     def ask(self) -> Candidate | None:
-        return super().ask() if len(self.left) + self.num_told == 4 else None
+        return super().ask() if len(self.left) + self.num_known == 4 else None
 
 
 class Slowly(Patiently):
@@ -113,7 +113,8 @@ class Lane:
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The card is slower than the search: a measurement ends when nothing is left to choose."""
+    """The card is slower than the search: a measurement ends when nothing is left to choose, and a quarantine comes
+    together with the outcome before it."""
     monkeypatch.setattr(waiting, "RETRY_PAUSES_S", (0.0, 0.0))
     monkeypatch.setattr(Lane, "under_way", under_way := list[tuple[Future[Any], Said]](), raising=False)
 
@@ -123,6 +124,8 @@ def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
             wait(futures, return_when=FIRST_COMPLETED)
         elif under_way:
             answer(*under_way.pop(0))
+            if under_way and isinstance(under_way[0][1], Quarantined):
+                answer(*under_way.pop(0))
 
     monkeypatch.setattr(pipeline, "wait_for_one", wait_for_one)
 
@@ -189,7 +192,7 @@ def test_a_lost_worker_that_comes_back_costs_no_trial_and_one_that_stays_away_en
 
 
 def test_what_was_measured_before_a_quarantine_arrives_and_nothing_else() -> None:
-    """The outcome of the card and its quarantine are seen together."""
+    """The last outcome and the quarantine are seen together."""
     chooser, sick = Chooser(6), Quarantined("345 of 1980 MHz")
     found, ended = arrivals(chooser, lane=Lane(lambda number: GOOD if number < 4 else sick))
     assert (ended, len(found)) == (sick, 4)

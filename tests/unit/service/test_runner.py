@@ -76,7 +76,7 @@ class NoPipeline:
         candidate = Candidate(plan_kind=PlanKind.FUSED, schedule=schedule())
         facts = {"num_known": 0, "chosen_at": 3.0, "card_s": 0.1, "lane": None}
         self._left = [Arrival(candidate=candidate, outcome=measured(5.0), **facts)]
-        self.told: list[str] = []
+        self.noted: list[str] = []
 
     def __enter__(self) -> NoPipeline:
         return self
@@ -88,13 +88,13 @@ class NoPipeline:
         return self._left.pop() if self._left else None
 
     def record(self, trial: object) -> None:
-        self.told.append("record")
+        self.noted.append("record")
 
     def wind_up(self) -> None:
-        self.told.append("wind up")
+        self.noted.append("wind up")
 
     def end(self) -> None:
-        self.told.append("end")
+        self.noted.append("end")
 
 
 def test_a_turn_is_for_ladders_then_jobs_and_for_inspections_if_there_is_nothing_else(
@@ -124,7 +124,7 @@ def test_a_card_that_gets_a_job_helps_no_other_one(make: Make, job: JobRecord, m
 
 
 @pytest.mark.parametrize(
-    ("patience", "num_since", "left_s", "told"),
+    ("patience", "num_since", "left_s", "noted"),
     [
         (3, 0, 60.0, ["record"]),
         (3, 3, 60.0, ["wind up", "record", "wind up"]),
@@ -135,7 +135,7 @@ def test_a_card_that_gets_a_job_helps_no_other_one(make: Make, job: JobRecord, m
 )
 def test_a_search_that_goes_on_keeps_its_count_its_patience_and_its_time(
     make: Make, store: Store, job: JobRecord, monkeypatch: pytest.MonkeyPatch, patience: int | None, num_since: int,
-    left_s: float, told: list[str],
+    left_s: float, noted: list[str],
 ) -> None:  # fmt: skip
     runner, pipeline = make(), NoPipeline()
     monkeypatch.setattr(runner, "_pipeline", lambda *_: pipeline)
@@ -144,7 +144,7 @@ def test_a_search_that_goes_on_keeps_its_count_its_patience_and_its_time(
         jobs.row_of(session, job.id).num_measured = len(past)
     works = store.commits.num_works
     runner._record_all(job, SimpleNamespace(), past, num_trials=99, left_s=left_s, patience=patience)  # type: ignore[arg-type]
-    assert pipeline.told == told
+    assert pipeline.noted == noted
     assert [one.number for one in runner._history(job.id)] == [len(past)]
     assert store.commits.num_works == works, "a trial wakes no idle runner"
 

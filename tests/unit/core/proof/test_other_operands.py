@@ -69,7 +69,7 @@ for op, wrong in (
 """
 
 
-# In CI, test_second_oracle.py compares proof and walk, and tests/compile/test_operands.py has faults.
+# In CI, test_second_oracle.py compares proof and walk, and tests/unit/core/plan has tensors that are forgotten.
 @pytest.mark.soak
 def test_what_is_forgotten_of_a_second_source_or_output_is_refused_by_proof_and_by_a_walk_over_every_state(
     tmp_path: Path,

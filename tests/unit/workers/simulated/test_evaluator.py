@@ -116,8 +116,8 @@ def test_it_differs_from_the_forecast_by_tiling_and_by_schedule_and_never_to_the
 
 def test_each_fault_has_its_share_and_its_reason() -> None:
     (candidate,), faults = candidates(workload(), 1), Faults(hang=0.1, crash=0.2, wrong_numbers=0.3)
-    twins = [SimulatedEvaluator(TARGET, seed=seed, faults=faults) for seed in range(400)]
-    drawn = [fault for twin in twins if (fault := twin._fault(candidate, {}))]
+    several = [SimulatedEvaluator(TARGET, seed=seed, faults=faults) for seed in range(400)]
+    drawn = [fault for twin in several if (fault := twin._fault(candidate, {}))]
     shares = {
         FailureKind.HANG: (0.1, "simulated: a wait never ended"),
         FailureKind.CRASH: (0.2, "simulated: the child died"),
