@@ -131,7 +131,7 @@ def _asked() -> str:
     ways = [one for one in asked_workloads().values() if one.__module__.startswith("tuner.")]
     for one in ways:
         _spelled(one, done, f"kind: {_whole(one.KIND)}")
-    chain = [f"kind: {_whole(CHAIN)}", "m: int", f"ops: list[{' | '.join(op.__name__ for op in ops)}]"]
+    chain = [f"kind: {_whole(CHAIN)}", "m: NotRequired[int]", f"ops: list[{' | '.join(op.__name__ for op in ops)}]"]
     parts = [*done.values()]
     parts.append(_written("Chain", [], "Up to eight ops in topological order.", [*chain, "dtype: NotRequired[str]"]))
     unknown: dict[type, str] = {}

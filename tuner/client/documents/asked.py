@@ -255,7 +255,7 @@ class Chain(TypedDict):
     """Up to eight ops in topological order."""
 
     kind: Literal["chain"]
-    m: int
+    m: NotRequired[int]
     ops: list[ChainOp | ChainAttention | ChainConv | ChainConvPair]
     dtype: NotRequired[str]
 
