@@ -48,6 +48,16 @@ def test_an_operand_of_16_bits_has_the_weights_of_a_norm() -> None:
     assert set(num_bad(workload, wgmma(*[(8, 64, 256)] * 4, swap_ab=True)).values()) == {0}
 
 
+# In CI, tests/unit/core/problem/test_operands.py has the block's form, and tests/compile/test_converted.py the weights.
+@pytest.mark.soak
+def test_every_output_of_4_bit_weights_is_right_and_a_forgotten_scale_is_found() -> None:
+    workload, tiling = block(weights="int4_g128_a8"), wgmma(*[(8, 64, 256)] * 4, swap_ab=True)
+    assert set(num_bad(workload, tiling).values()) == {0}
+    for fault in ("columns of the operand swapped", "a residual left out"):
+        assert sum(num_bad(workload, tiling, (FAULTS[fault],)).values()) > 0
+    assert report_of(render(workload, tiling), "sm_90a").resources.spill_bytes == 0
+
+
 @pytest.mark.parametrize("fault", soak_unless(lambda number, _: number == 0, FAULTS))
 def test_a_planted_fault_is_found(fault: str) -> None:
     assert sum(num_bad(block(), SWAPPED, (FAULTS[fault],)).values()) > 0

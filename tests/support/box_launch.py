@@ -59,6 +59,7 @@ def _costs(graph: BoxGraph, op: int, panels: dict[tuple[str, int], int], post_us
         element_bytes=1,
         store_us=STEP_US,
         post_us=post_us,
+        part_post_us=post_us,
         exposed_share=0.0,
         slot_us=STEP_US,
         slot_bytes=64,

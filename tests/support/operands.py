@@ -32,8 +32,11 @@ FAULTS = {
 
 def block(m: int = 5, dtype: str = "fp8_e4m3", weights: str = "") -> Workload:
     """o_proj, gate_up, down and qkv, whose normed tensors are read as operands."""
-    products: list[dict[str, Any]] = scaled_products([*block_products(_SIZES, 1, in_runs=False).values()], Dtype.BF16)
-    if weights:
+    stored = {"weights": weights} if weights and dtype == "fp8_e4m3" else {}
+    products: list[dict[str, Any]] = scaled_products(
+        [*block_products(_SIZES, 1, in_runs=False, stored=stored).values()], Dtype.BF16
+    )
+    if weights and not stored:
         products = [_converted(op, weights) for op in products]
     return workload_of({"kind": "chain", "m": m, "dtype": dtype, "ops": products})
 

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
+from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner
 
 from tuner.client.cli import main
 from tuner.client.connection.credentials import credentials_path
+from tuner.client.models.models import ffn_blocks
+from tuner.client.options.model_options import read_config
+
+CONFIGS = Path(__file__).parent / "configs"
 
 CONTENTS = {
     b"": "is not valid JSON but empty",
@@ -52,6 +60,35 @@ def test_a_config_of_the_wrong_form_is_named_with_its_field(tmp_path: Path) -> N
     ):
         file.write_text(content)
         assert refusal("tune-model", str(file), "-o", "x").startswith(f"Error: {file}: {words}")
+
+
+@pytest.mark.parametrize(
+    ("name", "contents", "words"),
+    [
+        (
+            "hf_quant_config.json",
+            {"quantization": {"quant_algo": "FP8", "exclude_modules": ["lm_head"]}},
+            "e4m3 weights",
+        ),
+        ("quantize_config.json", {"bits": 4, "group_size": 128, "desc_act": False, "sym": True}, "int4_g128 weights"),
+        ("quant_config.json", {"w_bit": 4, "q_group_size": 128, "zero_point": True, "version": "GEMM"}, "int4_g128_zp"),
+    ],
+)
+def test_a_config_whose_quantisation_is_in_another_file_is_refused(
+    tmp_path: Path, name: str, contents: dict[str, Any], words: str
+) -> None:
+    """Kernels of 16 bits would be of no use. With the contents in the config, as asked, the formats are known."""
+    config = json.loads((CONFIGS / "llama_3_8b.json").read_text())
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(config))
+    assert read_config(path) == config
+    (tmp_path / name).write_text(json.dumps(contents))
+    with pytest.raises(click.UsageError, match=f"has no quantization_config, but {name} beside it has one") as refused:
+        read_config(path)
+    method = {"quant_method": found[1]} if (found := re.search("quant_method ([a-z]+)", str(refused.value))) else {}
+    path.write_text(json.dumps(config | {"quantization_config": contents | method}))
+    [block] = ffn_blocks(read_config(path))
+    assert words in str(block)
 
 
 def test_ranks_that_do_not_divide_a_config_are_named_as_the_option_is(tmp_path: Path) -> None:

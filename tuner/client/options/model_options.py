@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from tuner.client.models.models import QUANTISED
 from tuner.client.options.options import DTYPES
 from tuner.client.options.row_counts import row_counts
 from tuner.client.options.vllm_rows import VLLM_VERSION, captured_rows
@@ -16,6 +17,8 @@ from tuner.schedule_files.json_file import read_json
 
 #: vLLM's flags that determine its numbers of rows.
 _OF_VLLM = ("max_num_seqs", "speculative_tokens", "max_num_batched_tokens")
+#: Files beside a config in which older checkpoints say how their weights are quantised, and the method of each.
+_BESIDE = {"hf_quant_config.json": "modelopt", "quantize_config.json": "gptq", "quant_config.json": "awq"}
 #: Maximum characters of a label.
 _LONGEST_LABEL = 64
 
@@ -78,7 +81,18 @@ def read_config(path: Path) -> dict[str, Any]:
         raise click.UsageError(str(error)) from error
     if not isinstance(config, dict):
         raise click.UsageError(f"{path}: not a JSON object; pass the config.json of a model")
+    if not any(config.get(name) for name in QUANTISED):
+        _check_beside(path)
     return config
+
+
+def _check_beside(path: Path) -> None:
+    """Refuses a config that is not quantised if another file in its folder says that the weights are."""
+    for name, method in _BESIDE.items():
+        if (path.parent / name).is_file():
+            problem = f"has no {QUANTISED[0]}, but {name} beside it has one"
+            remedy = f"put the contents of that file into the config as {QUANTISED[0]}, with quant_method {method}"
+            raise click.UsageError(f"{path}: {problem}; {remedy}")
 
 
 def name_of(path: Path) -> str:

@@ -37,7 +37,7 @@ class EngineRates:
     step_us: float
     #: If several tiles read the same weights, each waits for the first one that requests them. This is the resulting
     #: share of the shorter of multiplying and loading from DRAM that does not overlap with the other. A tile with its
-    #: own stream of weights has no such loss.
+    #: own stream of weights has such a loss only with few bits (`task_costs.FEW_BITS`).
     exposed_share: float
     #: Time per task for its words, first addresses and barriers.
     task_us: float

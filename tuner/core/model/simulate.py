@@ -25,8 +25,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
+from tuner.core.model.caches.polling import Polls
 from tuner.core.model.launch import Launch
 from tuner.core.model.memory import Memory, Tile
 from tuner.core.model.product_launch import product_launch
@@ -40,8 +40,6 @@ from tuner.core.problem.gpu import Gpu
 from tuner.core.proof.symbolic_run import Board, Protocol
 from tuner.core.proof.verify import VerifiedPlan
 
-#: Signals of a wait that one check of the waits ahead covers: `kFewSignals` of sync.cuh.
-FEW_SIGNALS = 8
 #: Relative error that sums of floats may have.
 _ROUNDING = 1e-9
 
@@ -163,7 +161,7 @@ class _Run:
         #: [task] its costs, and whether it is a part.
         self._cost_of = _task_costs(words, graph, self._costs)
         self._is_part: list[bool] = (words.tasks[:, 7] > 0).tolist()
-        self._polls_us, self._later_polls_us = _polls_us(polled, launch.num_pollers, rates)
+        self._polls = Polls(polled, launch.num_pollers, rates.poll_us)
         self._held_stages = words.held_stages
         self._sm_free_us = [0.0] * self._num_sms
         #: Time that the SMs' own units need for all tasks, plus that for which they have waited between tasks.
@@ -251,7 +249,7 @@ class _Run:
         self._fetched_us[cta] = now_us
         is_cold = self._memory.fetch(cta, cost, tile, now_us)
         self._latency_us[cta] = self._rates.dram_latency_us if is_cold else self._rates.l2_latency_us
-        self._start_us[cta] = max(now_us, self._taken_us[cta] + self._take_us) + self._polls_us[task]
+        self._start_us[cta] = self._polls.seen_us(task, self._taken_us[cta] + self._take_us, now_us)
 
     def _compute(self, cta: int, now_us: float) -> None:
         """The last operands of a CTA's task have passed the link: computes when it multiplies, and when it is done. A
@@ -274,7 +272,7 @@ class _Run:
             self._spent_us += loaded_us - sm_us
             sm_us = loaded_us
         sm_us = self._sm_free_us[sm] = sm_us + cost.busy_us
-        turns_us = max(cost.turns * (latency_us + cost.turn_us), cost.inputs_us, self._later_polls_us[task])
+        turns_us = max(cost.turns * (latency_us + cost.turn_us), cost.inputs_us, self._polls.later_us[task])
         streamed_us = max(now_us, start_us + turns_us) + latency_us + cost.step_us
         from_dram_us = max(0.0, memory.arrived_us.get(cta, 0.0) - self._fetched_us[cta])
         exposed_us = costs.exposed_share * min(cost.busy_us, from_dram_us)
@@ -345,7 +343,7 @@ class _Run:
             read = each * (self._others_share(task) if len(finishers) > 1 else 1.0)
             self._memory.pass_sums(round(costs.slot_bytes * read * len(finishers)), now_us)
             end_us = now_us + self._rates.l2_latency_us + read * costs.slot_us + costs.store_us / len(finishers)
-            end_us += costs.post_us * (self._protocol.post_of[task] >= 0)
+            end_us += costs.part_post_us * (self._protocol.post_of[task] >= 0)
             for own, who, its_team in finishers:
                 self._rows[own] = (*self._rows[own][:-1], end_us)
                 self._free_us[who][its_team] = max(self._free_us[who][its_team], end_us)
@@ -353,6 +351,7 @@ class _Run:
             return
         if not self._is_part[task] or self._board.is_last(task):
             self._memory.store(tile, now_us)
+            self._polls.post(self._protocol.post_of[task], now_us)
         for waiter in self._board.complete(task):
             heapq.heappush(self._events, (now_us, _POLL, waiter, -1))
         if not self._launch.runs_ahead:
@@ -366,27 +365,6 @@ def _task_costs(plan: Plan, graph: TaskGraph, costs: Mapping[int, OpCosts]) -> l
     ]
     each = {kind: costs[kind[0]].of(*kind[1:]) for kind in set(kinds)}
     return [each[kind] for kind in kinds]
-
-
-def _polls_us(plan: Plan, num_pollers: int, rates: Rates) -> tuple[list[float], list[float]]:
-    """[task] time of the polls that find its first waits over, and those of later steps. Each thread polls one signal.
-    An in-band reader polls its inputs, and no signals in addition.
-
-    Waits of later steps are polled while earlier steps are computed. One check covers all waits that are over, except a
-    wait with many signals, which is checked and then waited for, in turn with the inputs of its steps.
-    """
-    waits = plan.waits
-    num_signals, is_first = waits[:, 1] - waits[:, 0], waits[:, 4] == 0
-    polls = -(-num_signals // num_pollers)
-    later_polls = (~is_first & (num_signals > FEW_SIGNALS)) * (1 + polls)
-    return _per_task(plan, rates.poll_us * is_first * polls), _per_task(plan, rates.poll_us * later_polls)
-
-
-def _per_task(plan: Plan, of_wait: npt.NDArray[np.float64]) -> list[float]:
-    """[task] the sum over its waits."""
-    before = np.concatenate(([0.0], np.cumsum(of_wait)))
-    sums: list[float] = (before[plan.tasks[:, 4]] - before[plan.tasks[:, 3]]).tolist()
-    return sums
 
 
 def _last_shares(plan: Plan, graph: TaskGraph) -> list[float]:

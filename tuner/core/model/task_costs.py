@@ -41,6 +41,10 @@ _TENSOR_SHARES = ((16, 0.3), (32, 0.5), (64, 0.65), (128, 0.8), (176, 0.9))
 #: each of its k-steps takes in wgmma, and the maximum of its `post_us`, whose rate was fitted to products that fill the
 #: DRAM. Fitted to 292 schedules of seven pairs of convolutions on an H200 (conv_forecasts.json and conv_sweep.json).
 GATHERING_LINK_STRETCH, GATHERING_STEP_US, GATHERING_POST_US = 1.95, 0.05, 0.3
+#: Weights of so few bits are multiplied about as fast as they are loaded, and neither overlaps the other completely:
+#: kernels take 0.26 to 0.7 of the shorter one longer than the longer one (few_bits_left_out.json). The share of
+#: `post_us`, fitted to whole tiles of 16 bits, that their tile's last part takes: 1 to 2 us with its store (same file).
+FEW_BITS, PART_POST_SHARE = 8, 0.5
 #: Maximum number of kinds of tasks per op whose costs are cached: a tail that is cut by k-steps has one per CTA.
 MAX_KINDS = 1024
 #: Slices per even part's inputs if parts are uneven: an uneven part reads the slices that begin in its k-steps.
@@ -95,9 +99,10 @@ class OpCosts:
     element_bytes: int
     #: Rounding and store of a tile, the sum over CTAs that split its K, and all costs of a task besides its loops.
     store_us: float
-    #: Time until others see that it is stored.
+    #: Time until others see that it is stored; the same for a tile that its last part stores.
     post_us: float
-    #: Part of the shorter of multiplying and loading from DRAM that does not overlap; 0 if no tile shares its weights.
+    part_post_us: float
+    #: Part of the shorter of multiplying and loading from DRAM that does not overlap: 0 for own weights of 16 bits.
     exposed_share: float
     #: Time to write the sums of one part, or to read them, and their bytes.
     slot_us: float
@@ -232,6 +237,8 @@ def op_costs(graph: TileGraph, op_index: int, gpu: Gpu, rates: Rates, panels: Pa
         return cost
 
     engine, own = rates.of(graph.tiling.engine), graph.tiling.cta_tiles[op_index]
+    has_few_bits = op.is_plain_product and op.weight_bits(graph.workload.dtype) <= FEW_BITS
+    post_us = min(rates.post_us, GATHERING_POST_US) if op.GATHERS else rates.post_us
     slot_bytes = min(own.m, op.m) * product_tile(op, own).n * SUM_BYTES
     return OpCosts(
         of=of,
@@ -248,8 +255,9 @@ def op_costs(graph: TileGraph, op_index: int, gpu: Gpu, rates: Rates, panels: Pa
         + exchange_us(graph.tiling.cluster_k, slot_bytes, gpu, graph.tiling.sum_kib)
         + finishing_us(graph, op_index, gpu)
         + rates.l2_latency_us * sum(part.latency_reads(op) for part in op.parts),
-        post_us=min(rates.post_us, GATHERING_POST_US) if op.GATHERS else rates.post_us,
-        exposed_share=engine.exposed_share if len(rows) > 1 else 0.0,
+        post_us=post_us,
+        part_post_us=post_us * (PART_POST_SHARE if has_few_bits else 1.0),
+        exposed_share=engine.exposed_share if len(rows) > 1 or has_few_bits else 0.0,
         slot_us=engine.sum_us_per_kib * slot_bytes / 1024,
         slot_bytes=slot_bytes * graph.tiling.cluster_size,
     )

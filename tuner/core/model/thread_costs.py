@@ -13,11 +13,13 @@ from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.tile_op import TileOp
 from tuner.core.schedule.tiling import Engine
 
-#: For weights stored in fewer bits: words of codes that an SM converts to elements per clock, by its number of math
-#: warpgroups. By the machine code, a warp takes 12 to 13 instructions for a word of each lane; the shares of clocks
-#: that issue one are estimates: 0.6, 0.85 and 0.95.
-_WORD_BITS = 32
-CONVERTED_WORDS = {1: 6.0, 2: 8.5, 3: 9.5}
+#: For weights stored in fewer bits, by their bits: instructions of a warp for a word of codes of each lane, with the
+#: products and the loads of inputs, by the machine code of kernels for 16 rows.
+CONVERTING_INSTRUCTIONS = {4: 14.5, 8: 11.6}
+#: Shares of clocks in which a scheduler issues one of them, by the number of math warpgroups. Fitted to 112 schedules
+#: of four pairs (few_bits_trials.jsonl.gz). Three warpgroups have fewer registers per thread.
+ISSUED_SHARES = {1: 0.6, 2: 0.7, 3: 0.6}
+_WORD_BITS, _LANES, _SCHEDULERS = 32, 32, 4
 #: For each stage of such weights: the wait, two dependent loads from shared memory, the conversion and the product of
 #: the first fragments, which nothing overlaps.
 CONVERTED_STAGE_CLOCKS = 150
@@ -38,8 +40,10 @@ def converting_us(op: TileOp, rows: int, depth: int, num_warps: int, gpu: Gpu) -
     """Time in which an SM's math warps convert a stage of weights, if nothing delays them."""
     if not op.weights:
         return 0.0
-    num_words: float = rows * depth * op.weights.row.bits / _WORD_BITS
-    return (num_words / CONVERTED_WORDS[num_warps // WARPS_PER_GROUP] + CONVERTED_STAGE_CLOCKS) / gpu.clock_mhz
+    bits = op.weights.row.bits
+    instructions_per_clock = _SCHEDULERS * _LANES * ISSUED_SHARES[num_warps // WARPS_PER_GROUP]
+    num_words: float = rows * depth * bits / _WORD_BITS
+    return (num_words * CONVERTING_INSTRUCTIONS[bits] / instructions_per_clock + CONVERTED_STAGE_CLOCKS) / gpu.clock_mhz
 
 
 def promoting_us(graph: TileGraph, op_index: int, gpu: Gpu) -> float:

@@ -311,7 +311,7 @@ class DecoderBlock(AskedWorkload):
             check_reduced(self.tp, "o_proj, mlp or qkv")
         products = block_products(sizes, self.tp, in_runs=self.run is not Run.BLOCK, stored=stored_fields(self.weights))
         chosen = [products[name] for name in _OPS[self.run]]
-        if self.dtype.sums is not self.dtype and self.weights is None:
+        if self.dtype.sums is not self.dtype:
             chosen = scaled_products(chosen, self.dtype.sums)
         ops = tuple(op_of(one, self.m, self.dtype) for one in chosen)
         return Workload(kind=WorkloadKind.CHAIN, ops=ops, dtype=self.dtype)

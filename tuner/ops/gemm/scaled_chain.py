@@ -20,7 +20,7 @@ def scaled_products(products: Sequence[Mapping[str, Any]], stream: Dtype) -> lis
     An input is quantised by token: its factors are a row scale, and a norm of it has been applied. A product whose
     output is normed stores that in `stream`, for the residual and the norm, and a second time in 8 bits, multiplied by
     the norm's weights over a static scale; its readers multiply the 8-bit copy. An intermediate that is not normed has
-    a static scale.
+    a static scale. If groups scale the weights, a scale per channel is left only for the static scale of an input.
 
     Raises:
         InvalidInput: a product has a bias, whose elements would have 8 bits.
@@ -34,7 +34,8 @@ def _scaled(op: Mapping[str, Any], stream: Dtype, names: set[str], is_normed: bo
     if op.get("bias"):
         problem = "has a bias, whose elements would have the 8 bits of the operands"
         raise InvalidInput(str(op["name"]), problem, "use a model without biases, or weights e4m3 and a 16-bit dtype")
-    parts = [ChannelScale.name]
+    has_groups = op.get("weights") and op["source"] not in names  # which scale the weights
+    parts = [] if has_groups else [ChannelScale.name]
     made = {name: value for name, value in op.items() if name not in ("norm", "eps")}
     if op["source"] not in names:
         made["row_scale"] = True

@@ -9,7 +9,9 @@ import pytest
 
 from tests.support.cases import H200, ordering, wgmma
 from tuner.core.legal.legality import estimated_resources
+from tuner.core.model.rates import rates_of
 from tuner.core.model.simulate import simulate
+from tuner.core.model.task_costs import PART_POST_SHARE, costs_of
 from tuner.core.model.thread_costs import CONVERTED_STAGE_CLOCKS, converting_us, finishing_us, promoting_us
 from tuner.core.plan.build import make_plan
 from tuner.core.plan.graph.tile_graph import TileGraph, tile_graph
@@ -95,3 +97,24 @@ def test_each_stage_of_converted_weights_begins_with_a_gap() -> None:
     op = pair(Scheme.W8A16).tile_ops[0]
     one, two = (converting_us(op, 64, depth, 4, H200) for depth in (128, 256))
     assert 2 * one - two == pytest.approx(CONVERTED_STAGE_CLOCKS / H200.clock_mhz)
+
+
+def test_instructions_per_word_and_their_issue_decide_how_fast_weights_are_converted() -> None:
+    """Not the number of warpgroups: kernels with three were forecast 5 us too fast (few_bits_trials.jsonl.gz)."""
+    gap_us = CONVERTED_STAGE_CLOCKS / H200.clock_mhz
+    codes, bytes_ = (
+        [converting_us(pair(scheme).tile_ops[0], 384, depth, warps, H200) - gap_us for warps in (4, 8, 12)]
+        for scheme, depth in ((Scheme.INT4, 512), (Scheme.W8A16, 256))
+    )
+    for four, eight in zip(codes, bytes_, strict=True):  # as many words
+        assert four / eight == pytest.approx(14.5 / 11.6)
+    assert codes[0] == codes[2] == pytest.approx(codes[1] * 0.7 / 0.6)
+    assert codes[0] == pytest.approx(384 * 512 / 8 * 14.5 / 128 / 0.6 / H200.clock_mhz)
+
+
+def test_loads_of_few_bits_are_exposed_in_part_though_no_tile_shares_weights() -> None:
+    few, many = pair(Scheme.TENSOR), ffn_pair(m=16, d_in=8192, d_hidden=3584, d_out=8192, gated=True)
+    costs = [costs_of(tile_graph(one, DEEP), H200, rates_of(H200))[0] for one in (few, many)]
+    assert [one.exposed_share for one in costs] == [rates_of(H200).wgmma.exposed_share, 0]
+    assert costs[0].part_post_us == PART_POST_SHARE * costs[0].post_us
+    assert costs[1].part_post_us == costs[1].post_us

@@ -27,6 +27,22 @@ def test_a_block_of_8_bits_has_a_stream_of_16() -> None:
     assert Workload.from_json(workload_of(BLOCK).to_json()) == workload_of(BLOCK)
 
 
+def test_a_block_of_4_bit_weights_and_8_bit_activations_has_a_stream_of_16() -> None:
+    """Groups scale the weights; a channel's scale remains for the static scale of an operand or intermediate."""
+    workload = workload_of({**BLOCK, "weights": "int4_g128_a8"})
+    ops = workload.tile_ops
+    assert [op.source for op in ops] == ["attention", "o_proj.operand_values", "gate_up", "down.operand_values"]
+    assert [op.stored_in(Dtype.FP8_E4M3) for op in ops] == [Dtype.BF16, Dtype.FP8_E4M3, Dtype.BF16, Dtype.BF16]
+    assert {str(op.weights) for op in ops} == {"int4_g128_a8"}
+    assert [[part.name for part in op.epilogue] for op in ops] == [
+        ["operand"], ["channel_scale", "output_scale"], ["channel_scale", "operand"], ["channel_scale"],
+    ]  # fmt: skip
+    assert ops[0].row_scale
+    assert workload_of({**BLOCK, "run": "mlp", "weights": "int4_g64_a8"}).tile_ops[0].row_scale
+    with pytest.raises(InvalidInput, match=r"o_proj\.weights: are stored in e4m3_g128, which is converted to 16 bits"):
+        workload_of({**BLOCK, "weights": "e4m3_g128"})
+
+
 @pytest.mark.parametrize("run", ["mlp", "qkv", "o_proj"])
 def test_a_run_reads_an_input_by_token(run: str) -> None:
     first = workload_of({**BLOCK, "run": run}).tile_ops[0]

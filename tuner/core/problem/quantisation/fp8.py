@@ -17,6 +17,7 @@ _ALGORITHMS = {
     "FP8": Activations.TENSOR,
     "FP8_PER_CHANNEL_PER_TOKEN": Activations.TOKEN,
 }
+_IN_BLOCKS, _IN_E2M1 = "FP8_PB_WO", "MXFP4"
 #: Why other algorithms have no kernel.
 _REFUSED = {
     "NVFP4": "groups of 16 with fp8 scales are not supported",
@@ -63,13 +64,15 @@ def modelopt_stored_as(config: Config, module: str) -> Stored | None:
     if is_among(module, own.get("ignore")) or is_among(module, own.get("exclude_modules")):
         return None
     field, name = f"{FIELD}.quant_algo", str(own.get("quant_algo")).upper()
-    if name == "FP8_PB_WO":
+    if name == _IN_BLOCKS:
         return Stored(weights=WeightFormat.E4M3_G128)
-    if name == "MXFP4":
+    if name == _IN_E2M1:
         return Stored(weights=in_e2m1(field))
     if name not in _ALGORITHMS:
         because = f": {_REFUSED[name]}" if name in _REFUSED else ""
-        raise InvalidInput(field, f"is {name}{because}", f"give a checkpoint of {' or '.join(_ALGORITHMS)}")
+        problem = f"is {name}{because}" if own.get("quant_algo") else "is missing"
+        known = (*_ALGORITHMS, _IN_BLOCKS, _IN_E2M1)
+        raise InvalidInput(field, problem, f"give a checkpoint of one of {', '.join(known)}")
     return Stored(weights=_FORMAT, activations=_ALGORITHMS[name])
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tuner.core.problem.quantisation.said import FIELD, Config, Stored, has_four_bits, in_groups_of, is_among, no_order
@@ -24,32 +24,36 @@ def stored_as(config: Config, module: str) -> Stored | None:
     """
     if (inside := config.get("modules_in_block_to_quantize")) and not is_among(module, _flat(inside)):
         return None
-    if (own := _overridden(config, module)) is None:
+    if (overridden := _overridden(config, module)) is None:
         return None
+    own, at = overridden
     kind = own.get("checkpoint_format", own.get("format")) or "gptq"
     if kind not in _FORMATS:
         problem = f"is {kind}, a layout of one library's kernels"
-        raise InvalidInput(f"{FIELD}.checkpoint_format", problem, _USUAL)
+        raise InvalidInput(at("checkpoint_format"), problem, _USUAL)
     if own.get("is_marlin_format"):
-        raise InvalidInput(f"{FIELD}.is_marlin_format", "is true, a layout of one library's kernels", _USUAL)
+        raise InvalidInput(at("is_marlin_format"), "is true, a layout of one library's kernels", _USUAL)
     if (packed := own.get("pack_dtype") or _WORD) != _WORD:
-        raise InvalidInput(f"{FIELD}.pack_dtype", f"is {packed}", f"give a checkpoint with codes in {_WORD}")
-    has_four_bits(f"{FIELD}.bits", own.get("bits"))
+        raise InvalidInput(at("pack_dtype"), f"is {packed}", f"give a checkpoint with codes in {_WORD}")
+    has_four_bits(at("bits"), own.get("bits"))
     if own.get("desc_act"):
-        raise no_order(f"{FIELD}.desc_act", own["desc_act"])
+        raise no_order(at("desc_act"), own["desc_act"])
     has_zeros = not own.get("sym", True)
-    return Stored(weights=in_groups_of(f"{FIELD}.group_size", own.get("group_size"), has_zeros=has_zeros))
+    return Stored(weights=in_groups_of(at("group_size"), own.get("group_size"), has_zeros=has_zeros))
 
 
-def _overridden(config: Config, module: str) -> dict[str, Any] | None:
-    """The fields that apply to a module. `dynamic` maps patterns to other fields, or excludes modules with a minus; the
-    first pattern that matches applies. None if the module is excluded."""
-    own = dict(config)
-    rules = own.pop("dynamic", None)
-    for pattern, fields in (rules or {}).items():
-        if re.match(pattern.removeprefix("-:").removeprefix("+:"), module):
-            return None if pattern.startswith("-:") else own | (dict(fields) if isinstance(fields, Mapping) else {})
-    return own
+def _overridden(config: Config, module: str) -> tuple[dict[str, Any], Callable[[str], str]] | None:
+    """The fields that apply to a module, and the place of each. `dynamic` maps patterns to other fields, or excludes
+    modules with a minus; the first pattern that matches applies. None if the module is excluded."""
+    own, pattern = dict(config), ""
+    fields: Mapping[str, Any] = {}
+    rules = own.pop("dynamic", None) or {}
+    if matching := [one for one in rules if re.match(one.removeprefix("-:").removeprefix("+:"), module)]:
+        pattern = matching[0]
+        if pattern.startswith("-:"):
+            return None
+        fields = rules[pattern] if isinstance(rules[pattern], Mapping) else {}
+    return own | dict(fields), lambda name: f"{FIELD}.dynamic.{pattern}.{name}" if name in fields else f"{FIELD}.{name}"
 
 
 def _flat(names: Any) -> list[Any]:
