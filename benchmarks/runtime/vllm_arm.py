@@ -12,9 +12,8 @@ A step's time is the mean over one run. `trace` uses PyTorch's profiler, in sepa
 step (programmatic launches overlap), how many were a pack's, how much each kernel adds to a step (`kernels_us`), and
 the same for a single prompt (`first_gpu_ms`, `first_kernels_us`) and for a whole `mixed` run (`mixed_gpu_ms`). `mixed`
 runs decode steps while prompts arrive. `first_token_ms` has the time of each prompt alone. Both are short, since arms
-take turns with them in many rounds, and run on one CPU, the same in all arms. No arriving prompt begins
-like an earlier one, because vLLM would have cached its keys and values. `logits` are those of decode steps with given
-tokens (teacher forcing), for the first sequences; `vllm_logits.py` compares them.
+take turns with them in many rounds, and run on one CPU. No arriving prompt begins like an earlier one, whose keys vLLM
+would have cached. `logits` are those of decode steps with given tokens, for the first sequences (`vllm_logits.py`).
 """
 
 from __future__ import annotations
@@ -63,10 +62,11 @@ def started(arm: str, model: str, batches: list[int], settings: Json) -> Any:
     from vllm import LLM
 
     _draw_weights_of_a_models_size()
-    extra = {"load_format": "dummy", "layers": arm == "layers", "norms": arm == "norms"}
-    inner = {} if arm in ALONE else {"model_loader_extra_config": extra}
-    common = {"skip_tokenizer_init": True, "seed": 0, "max_num_seqs": max(batches), **inner, **settings}
-    return LLM(model=model, load_format="dummy" if arm in ALONE else "tuner", **common)
+    own = {"load_format": settings.get("load_format", "dummy")}  # by default random weights
+    extra = own | {"layers": arm == "layers", "norms": arm == "norms"}
+    inner = own if arm in ALONE else {"load_format": "tuner", "model_loader_extra_config": extra}
+    common = {"skip_tokenizer_init": True, "seed": 0, "max_num_seqs": max(batches)}
+    return LLM(model=model, **(common | settings | inner))
 
 
 #: Weights that vLLM converts to a different form, by name: those of a model on a CPU, and quantised ones as elements.
