@@ -10,10 +10,10 @@ repository. A line of its input is JSON: `{"ask": "step", "batch": 8}`, `trace`,
 
 A step's time is the mean over one run. `trace` uses PyTorch's profiler, in separate runs: how long kernels ran in a
 step (programmatic launches overlap), how many were a pack's, how much each kernel adds to a step (`kernels_us`), and
-the same for a single prompt (`first_gpu_ms`, `first_kernels_us`). `mixed` runs decode steps while prompts arrive.
-`first_token_ms` has the time of each prompt alone. Both run on one CPU, the same in all arms. No arriving prompt begins
-like an earlier one, because vLLM would have cached its keys and values. `logits` are those of decode steps with given
-tokens (teacher forcing), for the first sequences; `vllm_logits.py` compares them.
+the same for a single prompt (`first_gpu_ms`, `first_kernels_us`) and for a whole `mixed` run (`mixed_gpu_ms`). `mixed`
+runs decode steps while prompts arrive. `first_token_ms` has the time of each prompt alone. Both are short, since arms
+take turns with them in many rounds, and run on one CPU. No arriving prompt begins like an earlier one, whose keys vLLM
+would have cached. `logits` are those of decode steps with given tokens, for the first sequences (`vllm_logits.py`).
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ import sys
 import time
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from functools import cache
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache, partial
 from itertools import accumulate, count
 from pathlib import Path
 from typing import Any
@@ -40,10 +40,10 @@ TRACED = 16
 #: Steps whose logits are compared, and the maximum number of sequences.
 COMPARED, SEQUENCES = 64, 4
 #: New tokens of each sequence of a mixed run, and steps between two arriving prompts.
-MIXED, EVERY = 48, 4
+MIXED, EVERY = 24, 4
 #: Prompts in turn whose first tokens are timed, and that are traced; and the first token of a prompt that no other run
 #: has.
-FIRSTS, TRACED_FIRSTS, NEW = 20, 8, 1000
+FIRSTS, TRACED_FIRSTS, NEW = 4, 8, 1000
 #: Arms without our plugin.
 ALONE = ("stock", "again")
 #: Prefixes of the names of a pack's kernels.
@@ -62,10 +62,11 @@ def started(arm: str, model: str, batches: list[int], settings: Json) -> Any:
     from vllm import LLM
 
     _draw_weights_of_a_models_size()
-    extra = {"load_format": "dummy", "layers": arm == "layers", "norms": arm == "norms"}
-    inner = {} if arm in ALONE else {"model_loader_extra_config": extra}
-    common = {"skip_tokenizer_init": True, "seed": 0, "max_num_seqs": max(batches), **inner, **settings}
-    return LLM(model=model, load_format="dummy" if arm in ALONE else "tuner", **common)
+    own = {"load_format": settings.get("load_format", "dummy")}  # by default random weights
+    extra = own | {"layers": arm == "layers", "norms": arm == "norms"}
+    inner = own if arm in ALONE else {"load_format": "tuner", "model_loader_extra_config": extra}
+    common = {"skip_tokenizer_init": True, "seed": 0, "max_num_seqs": max(batches)}
+    return LLM(model=model, **(common | settings | inner))
 
 
 #: Weights that vLLM converts to a different form, by name: those of a model on a CPU, and quantised ones as elements.
@@ -193,41 +194,42 @@ class Runs:
         self._llm.llm_engine.add_request(name, {"prompt_token_ids": prompt}, asked)
 
     def trace(self, batch: int) -> Json:
-        """Milliseconds of a step in which a kernel runs, and the number of launches of the pack's kernels; None and 0
-        if there is no card."""
+        """Milliseconds in which a kernel runs, and launches of the pack's kernels; None and 0 without a card."""
         import torch
 
         if not torch.cuda.is_available():
-            return {"gpu_ms": None, "launches_step": 0, "kernels_us": {}, "first_gpu_ms": None, "first_kernels_us": {}}
+            missing = dict.fromkeys(("gpu_ms", "first_gpu_ms", "mixed_gpu_ms"))
+            return missing | {"launches_step": 0, "kernels_us": {}, "first_kernels_us": {}}
         busy, ours, shares = [], [], []
         for tokens in (TRACED, 2 * TRACED):
             self.run(self.prompts(batch, 0), tokens)  # the prefix cache has the prompts: both prefills are the same
-            events = self._events([self.prompts(batch, 0)], tokens)
-            busy.append(union_ns((event.start_ns(), event.duration_ns()) for event in events))
-            ours.append(sum(event.name().startswith(OURS) for event in events))
-            shares.append(shares_ns((event.name()[:KEPT], event.start_ns(), event.duration_ns()) for event in events))
-        events = self._events([[self._new_prompt()] for _ in range(TRACED_FIRSTS)], 1)
-        first_ns = union_ns((event.start_ns(), event.duration_ns()) for event in events)
-        firsts = shares_ns((event.name()[:KEPT], event.start_ns(), event.duration_ns()) for event in events)
+            events = self._events(partial(self.run, self.prompts(batch, 0), tokens))
+            busy.append(union_ns((begin, ns) for _, begin, ns in events))
+            ours.append(sum(name.startswith(OURS) for name, *_ in events))
+            shares.append(shares_ns(events))
+        mixed_ns = union_ns((begin, ns) for _, begin, ns in self._events(partial(self.mixed, batch)))
+        events = self._events(lambda: [self.run([self._new_prompt()], 1) for _ in range(TRACED_FIRSTS)])
+        first_ns, firsts = union_ns((begin, ns) for _, begin, ns in events), shares_ns(events)
         less, more = shares
-        own_us = {name: (ns - less.get(name, 0)) / 1e3 / TRACED for name, ns in more.items()}
         return {
             "gpu_ms": round((busy[1] - busy[0]) / 1e6 / TRACED, 4),
             "launches_step": round((ours[1] - ours[0]) / TRACED, 2),
-            "kernels_us": longest(own_us),
+            "kernels_us": longest({name: (ns - less.get(name, 0)) / 1e3 / TRACED for name, ns in more.items()}),
             "first_gpu_ms": round(first_ns / 1e6 / TRACED_FIRSTS, 4),
             "first_kernels_us": longest({name: ns / 1e3 / TRACED_FIRSTS for name, ns in firsts.items()}),
+            "mixed_gpu_ms": round(mixed_ns / 1e6, 4),
         }
 
-    def _events(self, batches: list[list[list[int]]], tokens: int) -> list[Any]:
-        """The GPU's activities in consecutive runs of the prompts in `batches`."""
+    @staticmethod
+    def _events(run: Callable[[], Any]) -> list[tuple[str, int, int]]:
+        """The GPU's activities during a call of `run`: names, begins and durations."""
         import torch
 
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
-            for prompts in batches:
-                self.run(prompts, tokens)
+            run()
         events = profile.profiler.kineto_results.events()
-        return [event for event in events if event.device_type() == torch.autograd.DeviceType.CUDA]
+        on_card = [event for event in events if event.device_type() == torch.autograd.DeviceType.CUDA]
+        return [(event.name()[:KEPT], event.start_ns(), event.duration_ns()) for event in on_card]
 
     def logits(self, batch: int, file: str) -> Json:
         """Writes the logits of decode steps with given tokens, [steps, sequences, words], and the tokens that they
@@ -384,11 +386,9 @@ def machine() -> Json:
     import torch
     import vllm
 
-    driver = Path("/proc/driver/nvidia/version")
-    words = driver.read_text().split("  ") if driver.exists() else []
-    has_card = torch.cuda.is_available()
+    words = driver.read_text().split("  ") if (driver := Path("/proc/driver/nvidia/version")).exists() else []
     return {
-        "gpu": torch.cuda.get_device_name() if has_card else "none",
+        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else "none",
         "driver": words[1].split()[0] if len(words) > 1 else "",
         "cuda": torch.version.cuda or "",
         "vllm": vllm.__version__,

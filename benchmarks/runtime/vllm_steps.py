@@ -8,13 +8,14 @@ DIR has the config.json of a model, whose weights are random; the numbers are ba
 `norms` also the norms around them, and `layers` its layers or their runs; `again` is `stock` in another process, whose
 gain shows what a gain of 1 looks like. PYTHON is an interpreter with vLLM and our
 wheel. All arms of all models start at once, each with its own compile cache, and stay on the card together, so
-`--settings` and `--memory-gib` limit their memory, and `--settings-of` that of one model; only one arm measures at a
-time. A turn is all
+`--settings` and `--memory-gib` limit their memory; only one arm measures at a time. `--settings-of` replaces the
+settings of one model, or adds to those of one arm: `again '{"attention_backend": "TRITON_ATTN"}'`. A turn is all
 arms of a model at a batch size. It is stored when it ends, and the next call continues after it. After `--seconds`, no
 turn starts. A row has the medians of an arm at a batch size. Its gain is relative to stock, turn by turn. First tokens,
 which are measured once for a model, and runs that mix prompts with decode steps, are mostly the host's time, which
-other work sometimes doubles. So all arms are measured in short rounds before anything is traced, on one CPU. A time is
-the fastest tenth; a gain is computed from these, and for each round.
+other work sometimes doubles, and which drifts. So before anything is traced, all arms take turns with short runs, on
+one CPU. A gain is the median of the ratios to stock in the same rounds, with a 95 % interval; rounds end when it is
+narrow for all arms. A time is the fastest tenth. `mixed_gpu_ms` is the GPU's share of one run.
 `logits_ok` says whether the logits of decode steps with given tokens are no farther from fp32 than stock's, and have
 the same top token except where rounding decides.
 """
@@ -35,10 +36,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from benchmarks.common.report import write_report
+from tuner.core.trial.stats import median, paired_ratios, ratio_ci95
 
 ARMS = ("stock", "again", "mlps", "norms", "layers")
 #: A server's defaults, with room for three on a card of 140 GB.
@@ -48,9 +49,9 @@ SETTINGS = (
 )
 #: Maximum waits for an arm: until it has started, and until it responds.
 START_S, ANSWER_S = 300.0, 90.0
-#: Rounds of all arms for times that are mostly the host's; every second round reverses the order. The first one warms
-#: up.
-MIXED_ROUNDS, FIRST_ROUNDS = 4, 7
+#: Rounds of all arms for times that are mostly the host's. In a round, each arm runs twice, in opposite orders, so that
+#: a steady drift cancels. They end when the intervals of all gains are at most this wide in each direction.
+LEAST_ROUNDS, MOST_ROUNDS, NARROW = 8, 30, 0.004
 
 Json = dict[str, Any]
 
@@ -88,7 +89,8 @@ class Arm:
         program = Path(__file__).with_name("vllm_arm.py")
         # -P: modules next to the program have the names of packages that vLLM imports (`kernels`).
         command = [options.python, "-P", str(program), name, "--model", str(model.folder)]
-        settings = dict(options.settings_of).get(model.name, options.settings)
+        of_one = dict(options.settings_of)
+        settings = json.dumps(json.loads(of_one.get(model.name, options.settings)) | json.loads(of_one.get(name, "{}")))
         command += ["--batches", ",".join(map(str, model.batches)), "--settings", settings]
         command += ["--prompt", str(options.prompt)] if options.prompt else []
         command += ["--memory-gib", str(options.memory_gib)] if options.memory_gib else []
@@ -178,13 +180,13 @@ def take_turn(arms: Sequence[Arm], model: str, batch: int, folder: Path, *, is_f
     """Runs all arms at a batch size in sequence; in the first turn also the measurements that are taken once, and in
     that of a new model those of its first tokens."""
     found: Json = {"model": model, "batch": batch, "arms": {}}
-    rounds = take_rounds(arms, batch, FIRST_ROUNDS if is_new else 0) if is_first else {}
+    rounds = take_rounds(arms, batch, has_first_tokens=is_new) if is_first else {}
     for arm in arms:
         one = arm.ask("step", batch=batch) | rounds.get(arm.name, {})
         if is_first:
             one |= arm.ask("trace", batch=batch)
         found["arms"][arm.name] = one | {"start_s": arm.started["start_s"], "calls": arm.started["calls"]}
-        known = ("ms_step", "gpu_ms", "first_gpu_ms", "launches_step")
+        known = ("ms_step", "gpu_ms", "first_gpu_ms", "mixed_gpu_ms", "launches_step")
         printed = {name: one[name] for name in known if name in one}
         printed |= {name: undisturbed(chain.from_iterable(ms)) for name, ms in rounds.get(arm.name, {}).items()}
         print(f"{model}, batch {batch}, {arm.name}: {printed}", flush=True)
@@ -199,17 +201,35 @@ def take_turn(arms: Sequence[Arm], model: str, batch: int, folder: Path, *, is_f
     return found
 
 
-def take_rounds(arms: Sequence[Arm], batch: int, first_rounds: int) -> Json:
+def take_rounds(arms: Sequence[Arm], batch: int, *, has_first_tokens: bool) -> Json:
     """Milliseconds of first tokens, and of runs that mix prompts with decode steps, by arm and round."""
     found: Json = {arm.name: {} for arm in arms}
-    asks: list[tuple[str, int, Json]] = [("first_token", first_rounds, {}), ("mixed", MIXED_ROUNDS, {"batch": batch})]
-    for ask, count, more in asks:
-        for place in range(count):
-            for arm in arms if place % 2 else reversed(arms):
+    asks: list[tuple[str, Json]] = [("first_token", {})] if has_first_tokens else []
+    for ask, more in [*asks, ("mixed", {"batch": batch})]:
+        for arm in arms:  # warms up
+            arm.ask(ask, **more)
+        for number in range(1, MOST_ROUNDS + 1):
+            for one in found.values():
+                one.setdefault(f"{ask}_ms", []).append([])
+            for arm in [*arms, *reversed(arms)]:
                 ms = arm.ask(ask, **more)[f"{ask}_ms"]
-                if place:
-                    found[arm.name].setdefault(f"{ask}_ms", []).append(ms if isinstance(ms, list) else [ms])
+                found[arm.name][f"{ask}_ms"][-1] += ms if isinstance(ms, list) else [ms]
+            if number >= LEAST_ROUNDS and _are_narrow({name: one[f"{ask}_ms"] for name, one in found.items()}):
+                break
     return found
+
+
+def _are_narrow(rounds: Mapping[str, Sequence[Sequence[float]]]) -> bool:
+    """Whether the intervals of all arms' ratios to stock, or without it to the first arm, are narrow."""
+    stock = "stock" if "stock" in rounds else next(iter(rounds))
+    others = (ms for name, ms in rounds.items() if name != stock)
+    intervals = [ratio_ci95(ratios_of_rounds(rounds[stock], ms)) for ms in others]
+    return all(high - low <= 2 * NARROW for low, high in intervals)
+
+
+def ratios_of_rounds(before: Sequence[Sequence[float]], after: Sequence[Sequence[float]]) -> list[float]:
+    """How many times as fast an arm was as another one in the same rounds, by the medians of its runs."""
+    return paired_ratios([*map(median, before)], [*map(median, after)])
 
 
 def rows_of(turns: Sequence[Json]) -> list[Json]:
@@ -237,6 +257,7 @@ def _row(arm: str, turns: Sequence[Json]) -> Json:
         "ms_step": round(median(ms), 4),
         "gpu_ms": first["gpu_ms"],
         "first_gpu_ms": first.get("first_gpu_ms"),
+        "mixed_gpu_ms": first.get("mixed_gpu_ms"),
         "host_ms": None if first["gpu_ms"] is None else round(first["ms_step"] - first["gpu_ms"], 4),
         "gain": round(median(gains), 4) if gains else None,
         "gains": [round(gain, 4) for gain in gains],
@@ -257,14 +278,14 @@ def undisturbed(ms: Iterable[float]) -> float:
 
 
 def _of_rounds(name: str, own: Mapping[str, Any], stock: Mapping[str, Any]) -> Json:
-    """The time, its gain over stock, and the gain of each round."""
+    """The time, and its gain over stock with a 95 % interval."""
     if (ms := own.get(f"{name}_ms")) is None:
         return {}
-    found: Json = {f"{name}_ms": undisturbed(chain.from_iterable(ms))}
+    found: Json = {f"{name}_ms": undisturbed(chain.from_iterable(ms)), f"{name}_rounds": len(ms)}
     if before := stock.get(f"{name}_ms"):
-        found[f"{name}_gain"] = round(undisturbed(chain.from_iterable(before)) / found[f"{name}_ms"], 4)
-        gains = _ratios([*map(undisturbed, before)], [*map(undisturbed, ms)])
-        found[f"{name}_gains"] = [round(gain, 4) for gain in gains]
+        ratios = ratios_of_rounds(before, ms)
+        found[f"{name}_gain"] = round(median(ratios), 4)
+        found[f"{name}_ci95"] = [round(one, 4) for one in ratio_ci95(ratios)]
     return found
 
 
@@ -303,7 +324,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--seconds", type=float, default=540.0)
     parser.add_argument("--settings", default=SETTINGS, help="of vllm.LLM, as JSON")
     its = ("NAME", "JSON")
-    parser.add_argument("--settings-of", nargs=2, action="append", default=[], metavar=its, help="those of one model")
+    parser.add_argument(
+        "--settings-of", nargs=2, action="append", default=[], metavar=its, help="those of one model or arm"
+    )
     parser.add_argument("--memory-gib", type=float, help="of the card for each arm; by default without a limit")
     parser.add_argument("--prompt", type=int, help="tokens of a prompt, by default 128")
     parser.add_argument("--state", type=Path, default=Path("build/bench-vllm.jsonl"), help="turns that have ended")

@@ -3,13 +3,27 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from benchmarks.runtime.vllm_arm import longest, shares_ns, union_ns
-from benchmarks.runtime.vllm_steps import FIRST_ROUNDS, MIXED_ROUNDS, Model, kept, logits_ok, main, next_turn, rows_of
+from benchmarks.runtime.vllm_steps import (
+    LEAST_ROUNDS,
+    MOST_ROUNDS,
+    NARROW,
+    Model,
+    kept,
+    logits_ok,
+    main,
+    next_turn,
+    ratios_of_rounds,
+    rows_of,
+    take_rounds,
+)
+from tuner.core.trial.stats import ratio_ci95
 
 ARMS = "stock,mlps,layers"
 #: Replaces `vllm_arm.py`, with the same answers; exits at a batch size of 99.
@@ -31,7 +45,7 @@ for line in sys.stdin:
         sys.exit("no such arguments")
     found = {
         "step": {"ms_step": 5.0 if name == "stock" else 4.0},
-        "trace": {"gpu_ms": 3.0, "first_gpu_ms": 5.5, "launches_step": 6.0},
+        "trace": {"gpu_ms": 3.0, "first_gpu_ms": 5.5, "mixed_gpu_ms": 90.0, "launches_step": 6.0},
         "first_token": {"first_token_ms": [9.0, 9.0, 30.0] if name == "stock" else [8.0]},
         "mixed": {"mixed_ms": 400.0},
         "logits": {"problem": "different tokens"} if asked.get("batch") == 97 else {},
@@ -68,6 +82,36 @@ def test_a_row_has_medians_and_gains_turn_by_turn() -> None:
     assert ours["gains"] == [1.25, 1.2]
     assert (ours["gain"], ours["launches_step"], ours["launches"]) == (1.225, 64.0, {"layers": 64})
     assert (ours["model"], ours["batch"], ours["logits_ok"], ours["first_token_ms"]) == ("llama", 8, True, 8.0)
+
+
+class Drifting:
+    """An arm on a host that becomes slower with each run, and whose runs scatter."""
+
+    def __init__(self, name: str, ms: float, clock: list[int], scatter: float) -> None:
+        self.name, self._ms, self._clock, self._scatter = name, ms, clock, scatter
+        self._random = random.Random(name)
+
+    def ask(self, what: str, **_: Any) -> dict[str, Any]:
+        self._clock.append(1)
+        ms = self._ms * (1 + 0.01 * len(self._clock)) * (1 + self._scatter * self._random.uniform(-1, 1))
+        return {f"{what}_ms": [ms, 2 * ms] if what == "first_token" else ms}
+
+
+@pytest.mark.parametrize(("scatter", "least", "most"), [(0.002, LEAST_ROUNDS, 20), (0.2, MOST_ROUNDS, MOST_ROUNDS)])
+def test_rounds_go_on_until_the_interval_is_narrow_and_drift_does_not_count(
+    scatter: float, least: int, most: int
+) -> None:
+    """From each run to the next, the host slows by more than the interval's width."""
+    clock: list[int] = []
+    arms: list[Any] = [Drifting("mlps", 5.0, clock, scatter), Drifting("stock", 5.25, clock, scatter)]
+    found = take_rounds(arms, 8, has_first_tokens=True)
+    for ask in ("first_token", "mixed"):
+        of_arms = [found[name][f"{ask}_ms"] for name in ("stock", "mlps")]
+        assert least <= len(of_arms[0]) == len(of_arms[1]) <= most
+        low, high = ratio_ci95(ratios_of_rounds(*of_arms))
+        assert low - 0.005 <= 1.05 <= high + 0.005
+        assert (high - low <= 2 * NARROW) == (scatter < 0.1)
+    assert "first_token_ms" not in take_rounds(arms, 8, has_first_tokens=False)["mlps"]
 
 
 def test_logits_are_right_where_they_lie_no_farther_and_decide_alike() -> None:
@@ -121,12 +165,12 @@ def test_arms_are_asked_by_turns_and_what_ended_is_kept(
         (1, "layers", [1.25, 1.25]),
         (8, "layers", [1.25, 1.25]),
     ]
-    assert [row["first_gpu_ms"] for row in rows] == [5.5] * len(rows)
+    assert [(row["first_gpu_ms"], row["mixed_gpu_ms"]) for row in rows] == [(5.5, 90.0)] * len(rows)
     first = next(row for row in rows if row["arm"] == "layers" and row["batch"] == 1)
     assert (first["first_token_ms"], first["first_token_gain"]) == (8.0, 1.125)
-    assert first["first_token_gains"] == [1.125] * (FIRST_ROUNDS - 1)
+    assert (first["first_token_ci95"], first["first_token_rounds"]) == ([1.125, 1.125], LEAST_ROUNDS)
     assert "first_token_ms" not in rows[-1], "they do not depend on the batch size"
-    assert (rows[-1]["mixed_ms"], rows[-1]["mixed_gains"]) == (400.0, [1.0] * (MIXED_ROUNDS - 1))
+    assert (rows[-1]["mixed_ms"], rows[-1]["mixed_gain"], rows[-1]["mixed_ci95"]) == (400.0, 1.0, [1.0, 1.0])
     assert (rows[-1]["logits_ok"], rows[-1]["logits"]) == (False, {"rms": 0.1, "other_top": 1})
 
 
@@ -137,7 +181,8 @@ def test_an_arm_that_ends_leaves_the_others_to_go_on(
     command = ["--python", python, "--state", str(state), "--out", str(out), "--repeats", "1"]
     first, second = tmp_path / "first", tmp_path / "second"
     models = ("--model", str(first), "x", "98,8", "stock,layers", "--model", str(second), "x", "1", "stock")
-    main([*command, *models, "--settings-of", "second", '{"its": "own"}'])
+    settings = ("--settings-of", "second", '{"its": "own"}', "--settings-of", "layers", '{"of": "layers"}')
+    main([*command, *models, *settings])
     found = [(one["batch"], [*one["arms"]]) for one in kept(state)]
     assert found == [(98, ["layers"]), (8, ["layers"]), (1, ["stock"])]
     printed = capsys.readouterr().out

@@ -90,6 +90,14 @@ def of_gptq() -> tuple[LlamaMLP, dict[str, Any], dict[str, Any]]:
     return LlamaMLP(Layer(up, [HIDDEN, HIDDEN]), Layer(down, [K])), tensors, config
 
 
+def of_awq() -> tuple[LlamaMLP, dict[str, Any], dict[str, Any]]:
+    """AWQ tensors merged as by vLLM: words hold eight rows of a column."""
+    tensors, config = widened("awq")
+    up = {what: merged(tensors, what, 1) for what in ("qweight", "scales", "qzeros")}
+    down = {what: tensor(tensors[f"down.{what}"]) for what in ("qweight", "scales", "qzeros")}
+    return LlamaMLP(Layer(up, [HIDDEN, HIDDEN]), Layer(down, [K])), tensors, config
+
+
 def test_merged_layers_are_the_checkpoints_products_above_each_other(quantised: Any) -> None:
     mlp, tensors, config = of_gptq()
     wanted = kernel(Scheme.INT4, Dtype.FP16)
@@ -128,7 +136,12 @@ def weights_only() -> tuple[LlamaMLP, dict[str, Any], dict[str, Any]]:
 
 
 @pytest.mark.parametrize(
-    ("made", "wanted"), [(of_gptq, kernel(Scheme.INT4, Dtype.FP16)), (weights_only, kernel(Scheme.W8A16))]
+    ("made", "wanted"),
+    [
+        (of_gptq, kernel(Scheme.INT4, Dtype.FP16)),
+        (of_awq, kernel(Scheme.INT4_ZP, Dtype.FP16)),
+        (weights_only, kernel(Scheme.W8A16)),
+    ],
 )
 def test_the_card_lays_weights_out_as_the_host_does(
     quantised: Any, monkeypatch: pytest.MonkeyPatch, made: Any, wanted: dict[str, Any]
@@ -148,6 +161,7 @@ def test_the_card_lays_weights_out_as_the_host_does(
         (of_gptq, kernel(Scheme.INT4, Dtype.FP16), "qzeros", 0x66666666),
         (of_gptq, kernel(Scheme.INT4, Dtype.FP16), "g_idx", 0),
         (of_gptq, kernel(Scheme.INT4, Dtype.FP16), "scales", 0.0),
+        (of_awq, kernel(Scheme.INT4_ZP, Dtype.FP16), "scales", 0.0),
         (weights_only, kernel(Scheme.W8A16), "weight_scale", float("inf")),
     ],
 )

@@ -16,12 +16,15 @@ import torch
 from tuner.core.problem.quantisation import stored_as
 from tuner.core.problem.quantisation.methods import method_of
 from tuner.core.problem.weights import WeightRow
+from tuner.core.problem.weights.row import Sixteen
 
 from ..linear import DTYPES
 
 #: Words of GPTQ's zero points that all stand for 8: its format stores them minus one, `gptq_v2` as they are.
 _ZEROS = {False: 0x77777777, True: 0x88888888 - (1 << 32)}
 _NAN = 0x7F
+#: The lowest bit of each of eight rows in a word of AWQ.
+_AWQ_SHIFTS = (0, 16, 4, 20, 8, 24, 12, 28)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +37,8 @@ class _Read:
     factors: torch.Tensor | None = None
     #: float32 [rows]; None without scales per channel.
     channels: torch.Tensor | None = None
+    #: int16 [rows, k / group], as `WeightRow.raised` returns them; None without zero points.
+    zeros: torch.Tensor | None = None
 
 
 def laid_out(layer: Any, module: str, config: Mapping[str, Any], wanted: Mapping[str, Any]) -> Any:
@@ -46,7 +51,7 @@ def laid_out(layer: Any, module: str, config: Mapping[str, Any], wanted: Mapping
     names, reader = _READERS.get((method_of(config), row.element is not None), ((), None))
     if reader is None or any(getattr(layer, name, None) is None for name in names):
         return None
-    if row.has_zeros or row.has_powers or row.has_float_factors or row.element_bits != 16:
+    if row.has_powers or row.has_float_factors or row.element_bits != 16 or row.has_zeros != (reader is _of_awq):
         return None
     if (read := reader(layer, config, row)) is None or not _are_positive(read.factors, read.channels):
         return None
@@ -55,10 +60,12 @@ def laid_out(layer: Any, module: str, config: Mapping[str, Any], wanted: Mapping
     has = {**row.about(num_bytes * 8 // row.bits, dtype), "rows": rows}
     if {**wanted["stored"], "rows": wanted["shape"][0]} != has:
         return None
-    return packed(row, read.codes, read.factors), read.channels
+    return packed(row, read.codes, read.factors, read.zeros), read.channels
 
 
-def packed(row: WeightRow, codes: torch.Tensor, factors: torch.Tensor | None = None) -> torch.Tensor:
+def packed(
+    row: WeightRow, codes: torch.Tensor, factors: torch.Tensor | None = None, zeros: torch.Tensor | None = None
+) -> torch.Tensor:
     """Same as `WeightRow.packed`, from uint8 [rows, bytes] with codes in the order of k, lowest bits first, and factors
     as elements."""
     rows = codes.shape[0]
@@ -70,9 +77,10 @@ def packed(row: WeightRow, codes: torch.Tensor, factors: torch.Tensor | None = N
     for place, table in enumerate(tables):
         words |= table[numbers[:, :, place].int() & len(table) - 1]
     found = words.reshape(-1).view(torch.uint8)
-    if factors is not None:
-        bundles = factors.reshape(rows, -1, row.bundle // row.group).transpose(0, 1).contiguous()
-        found = torch.cat([found, bundles.reshape(-1).view(torch.uint8)])
+    lists = [one.view(torch.int16) for one in (factors, zeros) if one is not None]
+    if lists:
+        bundles = [one.reshape(rows, -1, row.bundle // row.group).transpose(0, 1) for one in lists]
+        found = torch.cat([found, torch.stack(bundles, dim=1).reshape(-1).view(torch.uint8)])
     return found.view(rows, -1)
 
 
@@ -104,6 +112,26 @@ def _of_packed(layer: Any, config: Mapping[str, Any], row: WeightRow) -> _Read |
     return _of_words(layer.weight_packed.data.contiguous(), layer.weight_scale.data.contiguous(), row)
 
 
+def _of_awq(layer: Any, config: Mapping[str, Any], row: WeightRow) -> _Read | None:
+    """qweight int32 [k, rows / 8], scales [k / group, rows], qzeros int32 [k / group, rows / 8]."""
+    k, scales = len(layer.qweight), layer.scales.data
+    dtype = DTYPES.get(str(scales.dtype).removeprefix("torch."))
+    if dtype is None or k % row.unit or len(scales) != k // row.group:
+        return None
+    codes, zeros = _by_row(layer.qweight.data), _by_row(layer.qzeros.data)
+    return _Read(
+        codes=codes[:, 0::2] | codes[:, 1::2] << 4,
+        factors=scales.T.contiguous(),
+        zeros=zeros.to(torch.int16) + Sixteen.of(dtype.row).counting,
+    )
+
+
+def _by_row(words: torch.Tensor) -> torch.Tensor:
+    """uint8 [rows, lines] from AWQ's words [lines, rows / 8]."""
+    rows = torch.stack([(words >> shift & 0xF).to(torch.uint8) for shift in _AWQ_SHIFTS], dim=2)
+    return rows.view(len(words), -1).T.contiguous()
+
+
 def _of_words(words: torch.Tensor, scales: torch.Tensor, row: WeightRow) -> _Read | None:
     """Words with eight codes of k each, lowest bits first."""
     rows, columns = words.shape
@@ -129,6 +157,7 @@ _Reader = Callable[[Any, Mapping[str, Any], WeightRow], _Read | None]
 #: By method, and whether codes are elements of a type: the tensors that a layer must have, and what reads them.
 _READERS: dict[tuple[str, bool], tuple[tuple[str, ...], _Reader]] = {
     ("gptq", False): (("qweight", "scales", "qzeros", "g_idx"), _of_gptq),
+    ("awq", False): (("qweight", "scales", "qzeros"), _of_awq),
     ("compressed-tensors", False): (("weight_packed", "weight_scale"), _of_packed),
     ("compressed-tensors", True): (("weight", "weight_scale"), _of_e4m3),
 }
