@@ -129,7 +129,7 @@ def test_however_it_ends_early_it_says_so_in_a_sentence_and_sigterm_ends_its_ser
 
     handlers: dict[int, Callable[..., None]] = {}
     monkeypatch.setattr(demo_module, "running_server", running_server)
-    monkeypatch.setattr(demo_module.signal, "signal", handlers.__setitem__)
+    monkeypatch.setattr(signal, "signal", handlers.__setitem__)
     result = CliRunner().invoke(demo_module.main, ["--data", "data"])
     assert (result.exit_code, result.output.strip().startswith(f"demo: {said}")) == (1, True), result.output
     assert handlers.keys() == {signal.SIGTERM}

@@ -87,6 +87,7 @@ def all_of_them(monkeypatch: pytest.MonkeyPatch) -> SearchProcesses:
 
 def test_a_search_is_told_all_once_and_in_the_order_of_the_calls(all_of_them: SearchProcesses) -> None:
     with all_of_them.search(ORDER) as search:
+        process: Any
         (process,) = all_of_them._processes
         search.begin_with([LIBRARY])
         assert (search.ask(), search.waits_for_all) == (LIBRARY, False)

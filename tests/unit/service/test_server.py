@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -22,9 +23,9 @@ from tests.support.serving import listening
 from tests.unit.store.test_gc import finished_job
 from tuner.api.http.connection import protocol_with
 from tuner.core.problem.gpu import parse_target
+from tuner.core.trial.evaluator import Quarantine
 from tuner.core.trial.job import JobState
 from tuner.dispatch import LocalDispatcher
-from tuner.dispatch.protocol import Quarantine
 from tuner.errors import InvalidInput, NotFound
 from tuner.server import standby
 from tuner.server.app import OpenToAll, _check_reach, _Ending, open_service
@@ -69,7 +70,7 @@ def test_who_stands_by_says_what_to_do_about_a_leader_that_is_silent_until_it_re
     signs, now_s = iter([("7", 1), ("7", 1), ("7", 1), ("7", 1), ("7", 2)]), [0.0]
     leadership = SimpleNamespace(directory="/data", sign_of_life=lambda: next(signs))
     watching = Standby(leadership, lambda: None, lambda: None)  # type: ignore[arg-type]
-    monkeypatch.setattr(standby.time, "monotonic", lambda: now_s[0])
+    monkeypatch.setattr(time, "monotonic", lambda: now_s[0])
     said = []
     for now_s[0] in (0.0, standby.SILENT_S, standby.SILENT_S + 1, standby.SILENT_S + 2, standby.SILENT_S + 3):
         watching._check_leader()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tuner.core.plan.graph.boxes import Box, Read, TileSpace, along, whole
+from tuner.core.plan.graph.boxes import Box, BoxRead, TileSpace, along, whole
 from tuner.core.plan.graph.lowering import tensors_problem
 from tuner.core.problem.ops.op import Role, Tensor
 
@@ -26,8 +26,8 @@ def box(tensor: str, rows: int = 16) -> Box:
     return Box(tensor=tensor, extents=(along(0, rows * 2, rows), whole(SHAPE[1])))
 
 
-def reads(*tensors: str) -> tuple[Read, ...]:
-    return tuple(Read(box=box(tensor)) for tensor in tensors)
+def reads(*tensors: str) -> tuple[BoxRead, ...]:
+    return tuple(BoxRead(box=box(tensor)) for tensor in tensors)
 
 
 SPACE = TileSpace(
