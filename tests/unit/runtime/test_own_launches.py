@@ -59,7 +59,7 @@ def gather_args(x: int, table: int, rows: int, count: int, out: int) -> bytes:
     return struct.pack("<5Qi4x", x, table, rows, count, out, 16)
 
 
-# In CI, tests/service/test_toys.py has the manifest of such launches.
+# In CI, tests/service/test_toys.py has the manifest of such launches, and tests/unit/workers/builder their tensors.
 @pytest.mark.soak
 def test_a_manifest_names_all_that_a_launch_is_given(chain: dict[str, bytes], alone: dict[str, bytes]) -> None:
     for files in (chain, alone):
