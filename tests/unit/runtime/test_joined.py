@@ -128,7 +128,7 @@ def test_a_fetched_kernel_is_proven_again_or_refused(files: dict[str, bytes]) ->
 
 
 def test_a_pack_hands_the_kernel_its_struct_by_c(recorder: Recorder, tmp_path: Path, files: dict[str, bytes]) -> None:
-    kernel, rows_of_it = Kernel(files=files), PAIR.num_rows
+    kernel, rows_of_it = Kernel(files=files), max(op.m for op in PAIR.ops)
     found = Found(m=rows_of_it, kernel=kernel, speedup=1.5, interval=(1.4, 1.6), time_us=2.0)
     write_pack([make_entry(kernel.shape, [found])], tmp_path / "a.tunerpack")
     assert [one.name for one in program_of(kernel).operands] == NAMES
