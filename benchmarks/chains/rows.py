@@ -52,6 +52,8 @@ STORED: dict[str, tuple[Dtype, WeightFormat | None]] = {
     "int4": (Dtype.BF16, WeightFormat.INT4_G128),
     "w8a16": (Dtype.BF16, WeightFormat.E4M3),
     "token": (Dtype.FP8_E4M3, None),
+    "w4a8": (Dtype.FP8_E4M3, WeightFormat.INT4_G128_A8),
+    "w8a16-block": (Dtype.BF16, WeightFormat.E4M3_G128),
 }
 _STORED_MODEL = "llama3-8b"
 

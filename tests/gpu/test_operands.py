@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.support.cases import wgmma
 from tests.support.conformance.launching import OnCard
 from tests.support.forged import with_others
 from tests.support.operands import FAULTS, OTHERS, SWAPPED, block
@@ -33,9 +34,15 @@ def test_every_number_is_right(on_card: OnCard, tiling: str) -> None:
     assert on_card.measured(block(), fused(chosen(TILINGS[tiling]))).time_us > 0
 
 
+def test_every_number_of_4_bit_weights_is_right(on_card: OnCard) -> None:
+    tiling = wgmma(*[(8, 64, 256)] * 4, swap_ab=True)
+    assert on_card.measured(block(weights="int4_g128_a8"), fused(chosen(tiling))).time_us > 0
+
+
+@pytest.mark.parametrize("weights", ["", "int4_g128_a8"])
 @pytest.mark.parametrize("m", [1, 16])
-def test_the_library_is_right(on_card: OnCard, m: int) -> None:
-    assert on_card.measured(block(m), LIBRARY).time_us > 0
+def test_the_library_is_right(on_card: OnCard, m: int, weights: str) -> None:
+    assert on_card.measured(block(m, weights=weights), LIBRARY).time_us > 0
 
 
 @pytest.mark.parametrize("fault", FAULTS)

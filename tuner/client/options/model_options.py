@@ -8,15 +8,17 @@ from typing import Any
 
 import click
 
-from tuner.client.models.models import QUANTISED
 from tuner.client.options.options import DTYPES
 from tuner.client.options.row_counts import row_counts
 from tuner.client.options.vllm_rows import VLLM_VERSION, captured_rows
+from tuner.core.problem.quantisation.said import FIELD
 from tuner.errors import InvalidInput
 from tuner.schedule_files.json_file import read_json
 
 #: vLLM's flags that determine its numbers of rows.
 _OF_VLLM = ("max_num_seqs", "speculative_tokens", "max_num_batched_tokens")
+#: Where a config says how the weights are quantised.
+_QUANTISED = (FIELD, "compression_config")
 #: Files beside a config in which older checkpoints say how their weights are quantised, and the method of each.
 _BESIDE = {"hf_quant_config.json": "modelopt", "quantize_config.json": "gptq", "quant_config.json": "awq"}
 #: Maximum characters of a label.
@@ -81,7 +83,7 @@ def read_config(path: Path) -> dict[str, Any]:
         raise click.UsageError(str(error)) from error
     if not isinstance(config, dict):
         raise click.UsageError(f"{path}: not a JSON object; pass the config.json of a model")
-    if not any(config.get(name) for name in QUANTISED):
+    if not any(config.get(name) for name in _QUANTISED):
         _check_beside(path)
     return config
 
@@ -90,8 +92,8 @@ def _check_beside(path: Path) -> None:
     """Refuses a config that is not quantised if another file in its folder says that the weights are."""
     for name, method in _BESIDE.items():
         if (path.parent / name).is_file():
-            problem = f"has no {QUANTISED[0]}, but {name} beside it has one"
-            remedy = f"put the contents of that file into the config as {QUANTISED[0]}, with quant_method {method}"
+            problem = f"has no {FIELD}, but {name} beside it has one"
+            remedy = f"put the contents of that file into the config as {FIELD}, with quant_method {method}"
             raise click.UsageError(f"{path}: {problem}; {remedy}")
 
 
