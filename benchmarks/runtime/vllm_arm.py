@@ -362,10 +362,10 @@ def answer(found: Json) -> None:
 def _answered(runs: Runs, llm: Any, model: Path, asked: Json) -> Json:
     if asked["ask"] == "reference":
         weights = llm.apply_model(lambda inner: dict(inner.named_parameters()))[0] | _drawn
-        found = _logits()["compared"](json.loads((model / "config.json").read_text()), weights, asked["files"])
-        return dict(found)
-    more = {name: asked[name] for name in ("batch", "file") if name in asked}
-    return dict(getattr(runs, asked["ask"])(**more))
+        if llm.llm_engine.model_config.quantization and not _drawn:
+            return {"arms": {}}  # the values of loaded quantised weights are not known here
+        return dict(_logits()["compared"](json.loads((model / "config.json").read_text()), weights, asked["files"]))
+    return dict(getattr(runs, asked["ask"])(**{name: asked[name] for name in ("batch", "file") if name in asked}))
 
 
 @cache
