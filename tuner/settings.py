@@ -25,6 +25,7 @@ DEFAULT_REQUESTS_PER_S = 300.0
 DEFAULT_MAX_CONNECTIONS = 1000
 #: A segment of a path, without characters that would be escaped in an address.
 _STEP = re.compile(r"[A-Za-z0-9._~-]+")
+_HEADER = re.compile("[A-Za-z0-9-]*")
 #: The first segments of the service's own paths. If the root path began with one of them, requests would be ambiguous.
 OWN_PATHS = frozenset(
     {
@@ -110,7 +111,6 @@ class Settings(BaseSettings):
     )
     login_header: str = Field(
         default="",
-        pattern="^[A-Za-z0-9-]*$",
         description=(
             "header in which a proxy from `login_proxies` names the logged-in user, "
             "e.g. `X-Forwarded-User`; default: no such login"
@@ -273,15 +273,15 @@ class Settings(BaseSettings):
     count_deadline_s: float = Field(
         default=Limits.count_deadline_s, description="seconds for all passes of the profiler; then it is killed"
     )
-    log_format: str = Field(
-        default="text", pattern="^(text|json)$", description="`text` or `json`: one object per line, with its ids"
+    log_format: Literal["text", "json"] = Field(
+        default="text", description="`text` or `json`: one object per line, with its ids"
     )
     opentelemetry: bool = Field(
         default=False,
         description="whether requests and trials are sent as spans, as configured by the OTEL_ variables",
     )
-    log_level: str = Field(
-        default="info", pattern="^(debug|info|warning|error)$", description="debug, info, warning or error"
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="debug, info, warning or error"
     )
 
     @model_validator(mode="after")
@@ -312,6 +312,11 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _check_login(self) -> Self:
+        if not _HEADER.fullmatch(self.login_header):
+            raise ValueError(
+                f"login_header {self.login_header!a} is not the name of a header; "
+                "use letters, digits and -, e.g. X-Forwarded-User"
+            )
         if bool(self.login_header) != bool(_words(self.login_proxies)):
             raise ValueError(
                 "login_header and login_proxies need each other: a header is only trusted from listed proxies"

@@ -32,6 +32,11 @@ function(tuner_add_pack target)
     if(IS_DIRECTORY "${source}")
       message(FATAL_ERROR "tuner_add_pack: ${source} is a folder, and no pack: tuner-client pack makes one")
     endif()
+    get_source_file_property(is_made "${source}" GENERATED)  # by a custom command above
+    if(NOT EXISTS "${source}" AND NOT is_made)
+      message(FATAL_ERROR "tuner_add_pack: there is no ${source}: tuner-client pack makes one; a command of this folder that"
+                          " makes it must precede tuner_add_pack")
+    endif()
     if(NOT arg_NAME)
       get_filename_component(arg_NAME "${arg_PACK}" NAME)
     endif()

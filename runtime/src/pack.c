@@ -289,7 +289,7 @@ tuner_status pack_check_blobs(const tuner_pack *pack) {
 static tuner_status read_index(tuner_pack *pack) {
   const uint8_t *index = pack->bytes + INDEX_OFFSET;
   if (pack->num_bytes < INDEX_OFFSET + HEADER_BYTES || memcmp(index, "TUNRPACK", 8) != 0)
-    return tuner_fail(TUNER_BAD_PACK, "this is not a pack: there is no index at byte %d", INDEX_OFFSET);
+    return tuner_fail(TUNER_BAD_PACK, "this is not a pack, as tuner-client pack makes: there is no index at byte %d", INDEX_OFFSET);
   const uint32_t version = pack->version = pack_u32(index + 8);
   if (version < 1 || version > VERSION)
     return tuner_fail(TUNER_BAD_PACK, "the pack has version %u, but this runtime supports versions 1 to %d", version, VERSION);
@@ -389,6 +389,7 @@ tuner_status tuner_pack_open(const char *path, tuner_pack **opened) {
     (*opened)->owned = bytes;
   } else {
     free(bytes);
+    tuner_fail_more(status, " (%s)", path);
   }
   return status;
 }

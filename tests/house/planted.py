@@ -344,7 +344,7 @@ CHANGES = (
                 text="    #: Seconds as planted.\n    planted_deadline_s: float = 7.0\n",
                 before="    #: Seconds for all passes of the profiler.",
             ),
-            Line(file="tuner/settings.py", text=_DEADLINE, before="    log_format: str = Field("),
+            Line(file="tuner/settings.py", text=_DEADLINE, before='    log_format: Literal["text", "json"] = Field('),
             Line(file="workers/host/asking.py", text=_ENFORCED, before="    def energy("),
             Line(
                 file="docs/configuration.md",

@@ -115,7 +115,7 @@ def test_several_rows_are_a_batch_whose_gain_is_drawn_when_it_is_known(page: Pag
     page.get_by_role("button", name="Submit").click()
     page.wait_for_url("**/ui/batches/batch-*")
     expect(page.locator("#jobs tbody tr")).to_have_count(2)
-    picture = page.get_by_role("img", name="Gain over the library by rows")
+    picture = page.get_by_role("img", name="Gain over the library by m")
     expect(picture.locator("circle")).to_have_count(2)  # the page polls until the batch has ended
     page.goto(f"{server.url}/?n=384&k=128")
     expect(page.locator("tbody tr")).to_have_count(1)  # the batch, and its two jobs

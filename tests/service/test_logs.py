@@ -45,6 +45,7 @@ def test_every_line_is_an_object_with_the_ids_of_what_it_is_about(tmp_path: Path
     trials = [line for line in lines if line.get("trial_number") and line.get("job_id") == job_id]
     assert {line["trial_number"] for line in trials} >= {str(number) for number in range(12)}
     assert [line["job_id"] for line in lines if str(line["message"]).endswith("is searching")] == [job_id]
+    assert not [line for line in lines if str(line["message"]).rstrip().endswith(":")], "a sentence without an end"
 
 
 @contextmanager

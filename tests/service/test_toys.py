@@ -263,14 +263,14 @@ def test_the_c_runtime_finds_the_kernels_in_their_packs(toys: Toys, fetched: dic
 @pytest.mark.parametrize(
     ("ops", "said"),
     [
-        ([*TILE_OPS[:3], CONV | {"taps": 4}, *TILE_OPS[4:]], "pair.conv.taps"),
-        ([*TILE_OPS[:3], CONV | {"length": 33}, *TILE_OPS[4:]], "pair.conv.length"),
+        ([*TILE_OPS[:3], CONV | {"taps": 4}, *TILE_OPS[4:]], "pair.ops.3.taps"),
+        ([*TILE_OPS[:3], CONV | {"length": 33}, *TILE_OPS[4:]], "pair.ops.3.length"),
         ([*TILE_OPS[:3], CONV | {"n": 0}, *TILE_OPS[4:]], "pair.ops.3.n"),
-        ([*TILE_OPS[:4], DOWN | {"source": "conv", "norm": "conv"}], "pair.down.norm"),
+        ([*TILE_OPS[:4], DOWN | {"source": "conv", "norm": "conv"}], "pair.ops.4.norm"),
         ([LAUNCH_OPS[0], LAUNCH_OPS[1] | {"least": 5, "most": 2}, LAUNCH_OPS[2]], "pair.added.count"),
         ([LAUNCH_OPS[0], LAUNCH_OPS[1] | {"most": 2**31}, LAUNCH_OPS[2]], "pair.added.count"),
         ([UP | {"source": "x", "epilogue": [{"part": "softcat"}]}], "softcat"),
-        ([UP | {"source": "x", "epilogue": [{"part": "softcap"}]}], "up.epilogue.0.cap"),
+        ([UP | {"source": "x", "epilogue": [{"part": "softcap"}]}], "pair.ops.0.epilogue.0.cap"),
         ([UP | {"source": "x", "epilogue": [{"part": "softcap", "cap": -1}]}], "has a cap of -1.0"),
         ([UP | {"source": "x", "epilogue": [{"part": "softcap", "cap": 1}] * 2}], "softcap occurs twice"),
         ([UP | {"source": "x", "epilogue": [{"part": "softcap", "cap": "much"}]}], "use a number"),

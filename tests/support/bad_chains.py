@@ -45,24 +45,27 @@ BAD_CHAINS = {
         chain(A, {**B, "source": "a.weight"}), "pair.ops", "a.weight is already an operand of a", "rename"
     ),
     "shapes that do not match": BadChain(
-        chain(A, {**B, "k": 32}), "pair.b.k", "reads a as [16, 32], but it is [16, 64]", "the producer's m and n"
+        chain(A, {**B, "k": 32}), "pair.ops.1.k", "reads a as [16, 32], but it is [16, 64]", "the producer's m and n"
     ),
     "an input with two shapes": BadChain(
-        chain(A, {**B, "source": "x"}), "pair.b.k", "reads x as [16, 64], but a reads it as [16, 32]", "different name"
+        chain(A, {**B, "source": "x"}),
+        "pair.ops.1.k",
+        "reads x as [16, 64], but a reads it as [16, 32]",
+        "different name",
     ),
     "a residual of another shape": BadChain(
-        chain(A, {**B, "residual": "a"}), "pair.b.residual", "adds a as [16, 32]", "own m and n"
+        chain(A, {**B, "residual": "a"}), "pair.ops.1.residual", "adds a as [16, 32]", "own m and n"
     ),
     "a norm over a width that no op writes completely": BadChain(
         chain(A, {**B, "source": "y", "k": 32, "norm": "a"}),
-        "pair.b.norm",
+        "pair.ops.1.norm",
         "no op writes completely",
         ("normalize the tensor that"),
     ),
     "a norm and a row scale": BadChain(
-        chain(A, {**B, "norm": "a", "row_scale": True}), "pair.b.norm", "both scale the rows", "the norm or the row"
+        chain(A, {**B, "norm": "a", "row_scale": True}), "pair.ops.1.norm", "both scale the rows", "the norm or the row"
     ),
-    "eps without a norm": BadChain(chain(A, {**B, "eps": 1e-3}), "pair.b.eps", "belongs to a norm", "leave it out"),
+    "eps without a norm": BadChain(chain(A, {**B, "eps": 1e-3}), "pair.ops.1.eps", "belongs to a norm", "leave it out"),
     "9 ops": BadChain(
         chain(*({**A, "name": f"a{i}"} for i in range(9))), "pair.ops", "9 ops, but a kernel holds", "at most 8"
     ),

@@ -208,8 +208,8 @@ def test_a_layer_and_an_attention_are_told_apart(http: httpx.Client, pair: dict[
 def test_what_a_launch_may_not_span_or_no_cache_fits_is_refused(http: httpx.Client, pair: dict[str, Any]) -> None:
     qkv, attention, o_proj = pair["pair"]["ops"]
     for ops, field, words in (
-        ([qkv, {**attention, "max_length": 500}, o_proj], "pair.attention.max_length", "is 500, but qkv"),
-        ([qkv, {**attention, "page_tokens": 16}, o_proj], "pair.attention.page_tokens", "is 16, but qkv"),
+        ([qkv, {**attention, "max_length": 500}, o_proj], "pair.ops.1.max_length", "is 500, but qkv"),
+        ([qkv, {**attention, "page_tokens": 16}, o_proj], "pair.ops.1.page_tokens", "is 16, but qkv"),
         ([qkv, attention, {**o_proj, "residual": "qkv"}], "pair.ops", "whose keys and values go to a cache"),
         ([qkv, o_proj, attention], "pair.ops", "o_proj reads attention, which a later op writes"),
     ):

@@ -145,7 +145,8 @@ def test_a_batch_has_a_page_and_its_json_form(done: Done) -> None:
     api, batch_id = done
     page = api.http.get(f"/ui/batches/{batch_id}", headers={"accept": "text/html"})
     assert page.status_code == 200
-    assert "and fewer rows" in page.text
+    assert "<h2>Up to ffn fp16" in page.text
+    assert ("fewer rows" in page.text, "<th>Rows</th>" in page.text) == (False, False)
     (ladder,) = api.get(f"/batches/{batch_id}/best")["ladders"]
     assert ("No generated kernel: the library runs:" in page.text) is (not ladder["kernels"])
     assert "0 kernels" not in page.text

@@ -10,6 +10,8 @@ import pytest
 from tests.service.api.conftest import Api
 from tests.support.repository import ROOT
 from tuner.api.http.errors import STATUS
+from tuner.settings import Settings
+from tuner.wire.base.fields import PATTERNS_IN_WORDS
 from tuner.wire.requests.best_query import BestQuery
 
 PAGE = (ROOT / "docs/http-api.md").read_text()
@@ -24,6 +26,14 @@ def routes(api: Api) -> set[str]:
 @pytest.mark.slow
 def test_the_page_lists_exactly_the_routes(api: Api) -> None:
     assert set(re.findall(r"^\| `((?:DELETE|GET|POST|PUT) [^`]+)`", PAGE, re.MULTILINE)) == routes(api)
+
+
+@pytest.mark.slow
+def test_every_pattern_is_explained_in_words(api: Api) -> None:
+    description = json.dumps(api.get("/openapi.json"))
+    found = {json.loads(f'"{one}"') for one in re.findall(r'"pattern": "((?:[^"\\]|\\.)*)"', description)}
+    assert found == set(PATTERNS_IN_WORDS)
+    assert not [name for name, field in Settings.model_fields.items() if "pattern" in repr(field.metadata)]
 
 
 @pytest.mark.slow

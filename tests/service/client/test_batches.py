@@ -26,7 +26,7 @@ def test_a_list_of_rows_makes_a_batch_that_is_watched_to_its_table(run: Run, cli
     watched = run("watch", batch_id)
     assert watched.exit_code == 0, watched.stderr
     assert "succeeded: " in watched.stderr
-    assert "ffn fp16 M=16 256 -> 512 -> 256 and fewer rows" in watched.stdout
+    assert "Up to ffn fp16 M=16 256 -> 512 -> 256 on " in watched.stdout
     assert "2 succeeded" in run("status", batch_id).stdout
     assert batch_id in run("batches").stdout
     assert {one["m"] for one in client.batch_jobs(batch_id)} == {8, 16}

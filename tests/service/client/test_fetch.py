@@ -23,7 +23,8 @@ from tuner.packs.signing import SigningKey, signing_key
 MAKE_ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
 #: The library is faster at this small pair.
 FETCH = ["fetch", "best", "--even-if-slower"]
-NEAR = ["--m", "17", *PAIR[2:], "--match", "nearest"]
+TARGET = ["--target", "simulated:h200"]
+NEAR = ["--m", "17", *PAIR[2:], *TARGET, "--match", "nearest"]
 
 
 def as_kind(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
@@ -48,7 +49,7 @@ def test_every_format_is_a_file_of_the_same_artifact(run: Run, client: Client, j
 
 
 def test_without_a_path_the_bytes_alone_go_to_stdout(run: Run, client: Client, job_id: str) -> None:
-    result = run(*FETCH, *PAIR, "--target", "simulated:h200")
+    result = run(*FETCH, *PAIR, *TARGET)
     assert open_artifact(result.stdout_bytes, client.best(job_id)["artifact"]["digest"]).simulated
     assert "the result is simulated" in result.stderr
 
@@ -98,6 +99,21 @@ def test_a_simulated_result_has_no_cubin_and_that_has_its_own_exit_code(run: Run
     assert not path.exists()
 
 
+@pytest.mark.parametrize("more", [[], ["--format", "json"], ["--m", "17", "--accept-nearest"]])
+def test_a_simulated_result_is_only_written_if_its_target_or_its_job_was_named(
+    run: Run, job_id: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: list[str]
+) -> None:
+    path, asked = tmp_path / "result", [*FETCH, *(PAIR[2:] if "--m" in more else PAIR), *more]
+    refused = run(*asked, "-o", str(path))
+    assert (refused.exit_code, path.exists()) == (ExitCode.SIMULATED, False)
+    assert "nothing was written without --target simulated:h200" in refused.stderr
+    assert run(*asked, *TARGET, "-o", str(path)).exit_code == ExitCode.OK
+    settings = tmp_path / "config.toml"
+    settings.write_text('[fetch.best]\ntarget = "simulated:h200"\n')
+    monkeypatch.setenv("TUNER_CONFIG", str(settings))
+    assert run(*asked, "-o", str(path)).exit_code == ExitCode.OK, "named in the configuration file"
+
+
 def test_a_weaker_match_writes_nothing_unless_it_is_accepted(run: Run, job_id: str, tmp_path: Path) -> None:
     path = tmp_path / "kernel.cu"
     refused = run(*FETCH, *NEAR, "--format", "cu", "-o", str(path))
@@ -126,7 +142,7 @@ def test_make_after_a_weaker_match_fails_twice(server: Server, job_id: str, tmp_
         return subprocess.run(["make", "-s", "program"], cwd=tmp_path, env=MAKE_ENVIRONMENT).returncode
 
     def recipe(m: int, *more: str) -> None:
-        pair = " ".join(["--m", str(m), *PAIR[2:], "--match", "nearest", *more])
+        pair = " ".join(["--m", str(m), *PAIR[2:], *TARGET, "--match", "nearest", *more])
         client = f"{sys.executable} -m tuner.client.cli --url {server.url}"
         rules = f"program: kernel.cu\n\tcp $< $@\nkernel.cu:\n\t{client} {' '.join(FETCH)} {pair} --format cu -o $@\n"
         (tmp_path / "Makefile").write_text(rules)
@@ -139,16 +155,16 @@ def test_make_after_a_weaker_match_fails_twice(server: Server, job_id: str, tmp_
 
 
 def test_a_shape_beyond_the_limit_is_no_result_and_the_limit_can_be_set(run: Run, job_id: str) -> None:
-    far = ["--m", "64", *PAIR[2:], "--match", "nearest"]
+    far = ["--m", "64", *PAIR[2:], *TARGET, "--match", "nearest"]
     refused = run(*FETCH, *far, "--accept-nearest")
     assert refused.exit_code == ExitCode.NO_RESULT
     assert "distance 4, and the limit is 2 (use --max-distance 4 to get it" in refused.stderr
     best = ["best"], "--match nearest", ExitCode.WEAKER_MATCH  # prints it anyway
     fetch = [*FETCH, "--elsewhere"], "--match nearest --accept-nearest", ExitCode.OK
     for command, match, code in (best, fetch):
-        refused = run(*command, "--m", "64", *PAIR[2:])
+        refused = run(*command, "--m", "64", *PAIR[2:], *TARGET)
         assert f"(use {match} and --max-distance 4 to get it" in refused.stderr
-        taken = run(*command, "--m", "64", *PAIR[2:], *match.split(), "--max-distance", "4")
+        taken = run(*command, "--m", "64", *PAIR[2:], *TARGET, *match.split(), "--max-distance", "4")
         assert (taken.exit_code, taken.stdout != "") == (code, True), "the message names the options that fetch it"
     assert run(*FETCH, *far, "--accept-nearest", "--max-distance", "4").exit_code == ExitCode.OK
 

@@ -81,7 +81,9 @@ def test_a_models_config_becomes_a_pack_and_run_again_takes_what_has_finished(
     first = run(*command)
     assert first.exit_code == 0, first.stderr
     assert "fp16 256 -> 256 -> 256 silu gated: 2 layers, 3 row counts" in first.stderr
-    assert all(said in first.stderr for said in ("without --no-between", "trials; 3 of 3 jobs"))
+    assert all(
+        said in first.stderr for said in ("also measured at m = 2, unless --no-between is given", "trials; 3 of 3 jobs")
+    )
     num_jobs, content = len(list(client.jobs())), output.read_bytes()
     [entry] = read_pack(content).entries
     assert {rung.provenance["job"] for rung in entry.rungs if rung.provenance} <= {job["id"] for job in client.jobs()}

@@ -6,6 +6,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import click
@@ -102,9 +103,9 @@ def test_an_interrupt_says_what_goes_on_how_to_come_back_and_how_to_end_it(capsy
 def given(*names: str, kinds: tuple[str, ...] = ()) -> GivenSchedules:
     """The schedules of trials of a service in which trial 0 of each job ran the library."""
 
-    def trial_of(job_id: str, number: int) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    def trial_of(job_id: str, number: int) -> tuple[Mapping[str, Any], Mapping[str, Any], str]:
         schedule = builders.schedule().to_json() if number else None
-        return PAIR, {"plan_kind": "two_launches" if number else "library", "schedule": schedule}
+        return PAIR, {"plan_kind": "two_launches" if number else "library", "schedule": schedule}, "simulated:h100"
 
     found = given_schedules(names, kinds, None, trial_of=trial_of)
     assert found is not None
@@ -121,6 +122,31 @@ def test_a_trial_gives_its_workload_its_schedule_and_its_plan_kind() -> None:
     ]
     with pytest.raises(click.UsageError, match="job-1/0 ran the library, which has no schedule; choose a trial"):
         given("job-1/0")
+    assert found.for_other_gpus("h100") == []
+    assert [words.split(", but")[0] for words in found.for_other_gpus("h200")] == ["job-1/3 is for h100"]
+
+
+@pytest.mark.parametrize(("gpu", "options", "words"), [
+    ("h100", [], "is for h100, but the job runs on simulated:h200, the service's default: "
+     "to choose, pass --target h100 or --target simulated:h200"),
+    ("h100", ["--target", "simulated:h200"], None),
+    ("h200", [], None),
+])  # fmt: skip
+def test_a_file_for_another_gpu_than_the_services_default_is_reported(
+    gpu: str, options: list[str], words: str | None, tmp_path: Path
+) -> None:
+    def answer(request: httpx.Request) -> httpx.Response:
+        job = {"id": "job-1", "target": "simulated:h200", "links": {"page": "/ui/jobs/job-1"}}
+        return httpx.Response(202, json=job)
+
+    path = tmp_path / "one.json"
+    document = {"workload": builders.workload().to_json(), "gpu": gpu, "schedule": builders.schedule().to_json()}
+    path.write_text(json.dumps(document))
+    with Client("http://service", transport=httpx.MockTransport(answer)) as client:
+        sent = CliRunner().invoke(submit, ["--schedule", str(path), *options], obj=client)
+    assert (sent.exit_code, sent.stdout) == (0, "job-1\n"), sent.output
+    warnings = [f"tuner-client: {path} {words}"] if words else []
+    assert sent.stderr.splitlines() == ["http://service/ui/jobs/job-1", *warnings]
 
 
 def test_a_job_with_a_sweep_asks_for_it() -> None:
@@ -128,7 +154,7 @@ def test_a_job_with_a_sweep_asks_for_it() -> None:
 
     def answer(request: httpx.Request) -> httpx.Response:
         bodies.append(json.loads(request.content))
-        return httpx.Response(202, json={"id": "job-1", "links": {"page": "/ui/jobs/job-1"}})
+        return httpx.Response(202, json={"id": "job-1", "target": "h200", "links": {"page": "/ui/jobs/job-1"}})
 
     options = ["--m", "16", "--d-in", "256", "--d-hidden", "512", "--d-out", "256", "--schedule", LINE]
     with Client("http://service", transport=httpx.MockTransport(answer)) as client:

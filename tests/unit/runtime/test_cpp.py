@@ -40,10 +40,11 @@ def test_the_example_builds_without_a_warning_and_launches(compiler: str, tmp_pa
     assert (ran.returncode, ran.stderr) == (0, "")
     assert ran.stdout == f"9 rows: fused_pdl: {made.manifest['schedule_in_words']}\n"
     assert run_command(str(program), "100", TUNER_LIBCUDA=recorder).stdout == "100 rows: use the library algorithm 7\n"
-    (program.parent / "model.tunerpack").write_bytes(b"PK")
+    given = program.parent / "model.tunerpack"
+    given.write_bytes(b"PK")
     broken = run_command(str(program), "9", TUNER_LIBCUDA=recorder)
     assert (broken.returncode, broken.stdout) == (1, "")
-    assert "this is not a pack" in broken.stderr
+    assert f"this is not a pack, as tuner-client pack makes: there is no index at byte 64 ({given})" in broken.stderr
 
 
 # In CI, the example launches a pair, and test_attention.py finds attentions.
@@ -78,13 +79,20 @@ def test_loading_a_pack_and_launching_takes_a_screenful() -> None:
     assert len((ROOT / "examples" / "cpp" / "decode.cpp").read_text().splitlines()) <= 60
 
 
-def test_a_folder_is_no_pack_and_a_lock_needs_the_client(tmp_path: Path) -> None:
+def test_a_missing_file_and_a_folder_are_no_packs_and_a_lock_needs_the_client(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "examples" / "cpp", tmp_path / "source")
     configure = [shutil.which("cmake") or "", "-S", str(tmp_path / "source"), "-B", str(tmp_path / "build")]
     configure += [f"-DTuner_DIR={ROOT / 'runtime' / 'cmake'}"]
-    refused = run_command(*configure, f"-DPACK={tmp_path}", cwd=tmp_path)
-    assert refused.returncode != 0
-    assert f"{tmp_path} is a folder, and no pack: tuner-client pack makes one" in " ".join(refused.stderr.split())
+    for given, words in (
+        (tmp_path, f"{tmp_path} is a folder, and no pack"),
+        (tmp_path / "a", f"there is no {tmp_path}/a"),
+    ):
+        refused = run_command(*configure, f"-DPACK={given}", cwd=tmp_path)
+        assert refused.returncode != 0
+        assert f"{words}: tuner-client pack makes one" in " ".join(refused.stderr.split())
+    (tmp_path / "source" / "CMakeLists.txt").write_text(MADE)
+    configured = run_command(*configure, cwd=tmp_path)
+    assert configured.returncode == 0, configured.stderr
     (tmp_path / "source" / "CMakeLists.txt").write_text(PROJECT)
     locked(tmp_path / "source", b"a pack")
     refused = run_command(*configure, cwd=tmp_path, PATH="/usr/bin:/bin")
@@ -100,6 +108,10 @@ add_executable(decode decode.cpp)
 target_compile_features(decode PRIVATE cxx_std_17)
 tuner_add_pack(decode LOCK tuner.lock NAME model.tunerpack CACHE cache OFFLINE)
 """
+
+MADE = PROJECT.replace(
+    "tuner_add_pack(decode LOCK tuner.lock", "tuner_add_pack(decode PACK ${CMAKE_CURRENT_BINARY_DIR}/made"
+).replace("tuner_add_pack", "add_custom_command(OUTPUT made COMMAND make_it)\ntuner_add_pack", 1)
 
 
 def locked(folder: Path, *packs: bytes) -> None:

@@ -7,6 +7,7 @@ from typing import Any, get_args
 import pytest
 from pydantic import BaseModel, Field, ValidationError
 
+from tuner.wire.base.fields import SHA256
 from tuner.wire.requests.pairs import KINDS, Asked
 from tuner.wire.requests.problems import FieldProblem, of_validation, problem
 from tuner.wire.requests.requests import EXAMPLES, TuneRequest
@@ -52,6 +53,7 @@ def first_problem(**changes: Any) -> FieldProblem:
         ({"pair": {**PAIR, "m": True}}, "pair.m", "should be an integer, got true", "use an integer"),
         ({"labels": "a"}, "labels", "should be a list, got 'a'", "use a list"),
         ({"labels": ["a", ""]}, "labels.1", "has 0 characters", "use at least 1"),
+        ({"labels": ["a\n"]}, "labels.0", "'a\\n' has the wrong form", "use one line, without control characters"),
         ({"project": "x" * 65}, "project", "has 65 characters", "use at most 64"),
     ],
 )
@@ -73,7 +75,7 @@ def test_a_pair_without_a_kind_is_told_every_kind_there_is() -> None:
     ("value", "problem", "remedy"),
     [
         ({"number": "x"}, "should be an integer, got 'x'", "use an integer"),
-        ({"digest": "x"}, "'x' does not match ^[0-9a-f]{64}$", "use a value that matches"),
+        ({"digest": "x"}, "'x' has the wrong form", "use 64 digits from 0 to 9 and a to f, as `digest` in a result"),
     ],
 )
 def test_a_parameter_that_is_a_word_is_refused_in_words_of_ours(
@@ -81,7 +83,7 @@ def test_a_parameter_that_is_a_word_is_refused_in_words_of_ours(
 ) -> None:
     class Parameters(BaseModel):
         number: int = 0
-        digest: str = Field(default="", pattern="^[0-9a-f]{64}$")
+        digest: str = Field(default="", pattern=SHA256)
 
     with pytest.raises(ValidationError) as refusal:
         Parameters.model_validate(value)

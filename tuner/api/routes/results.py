@@ -10,6 +10,7 @@ from tuner.api.http.errors import PROBLEM_RESPONSES
 from tuner.api.routes.jobs import default_target_id
 from tuner.service import Service
 from tuner.versions import SIGNATURE_HEADER
+from tuner.wire.base.fields import SHA256
 from tuner.wire.requests.best_query import BestQuery
 from tuner.wire.responses.responses import BestMatchView, TargetView
 
@@ -20,7 +21,7 @@ _SIGNATURE = {
         "schema": {"type": "string"},
     }
 }
-Digest = Annotated[str, Path(pattern="^[0-9a-f]{64}$", description="sha256 of the zip, 64 hex digits")]
+Digest = Annotated[str, Path(pattern=SHA256, description="sha256 of the zip, 64 hex digits")]
 
 
 def target_views(service: Service) -> list[TargetView]:

@@ -18,7 +18,7 @@ from tuner.client.delivery.lock import Cache
 from tuner.client.delivery.meaning import Asked
 from tuner.client.delivery.output import document, say_if_simulated, write_or_print
 from tuner.client.delivery.signatures import pinned
-from tuner.client.errors import LibraryWins, NoResult, Refused, UnfusedWins, WeakerMatch
+from tuner.client.errors import LibraryWins, NoResult, Refused, Simulated, UnfusedWins, WeakerMatch
 from tuner.client.follow.batch import best_of, check_kernels, write_kernels
 from tuner.client.options.options import match_options
 from tuner.client.options.pair_options import pair_options, take_question
@@ -97,7 +97,8 @@ def fetch_best(
     """Writes the best result: of a job, or for a pair and a target.
 
     `json` is the result with all times; `zip` the whole artifact; `manifest`, `cu` and `cubin` are parts of it. Unless
-    options accept it, nothing is written for a weaker match or for a result other than one fused launch.
+    options accept it, nothing is written for a weaker match or for a result other than one fused launch. A simulated
+    result is only written if --job or --target names it.
     """
     if batch_id is not None:
         _fetch_batch(client, batch_id, format, output, pinned(key))
@@ -112,9 +113,15 @@ def fetch_best(
     asker = Asker(**(here | {name: value for name, value in facts.items() if value is not None}))
     if accept_nearest and not is_given("match"):
         options["match"] = "nearest"
+    is_named = job_id is not None or options["target"] is not None
     asked = Asked(job_id=job_id, question=take_question(options) if job_id is None else {})
     found = find(client, asked, asker)
     best = found["best"]
+    if best["simulated"] and not is_named:
+        raise Simulated(
+            f"the result is simulated, since the service's default target is {best['target']}; "
+            f"nothing was written without --target {best['target']}"
+        )
     say_if_simulated(best["simulated"])
     check_match(found, accept_nearest=accept_nearest)
     check_answer(best, accept_unfused=accept_unfused, even_if_slower=even_if_slower)

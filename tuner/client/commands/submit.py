@@ -203,15 +203,19 @@ def _send(client: Client, options: dict[str, Any]) -> None:
     else:
         job = client.submit({"pair": pair, **body}, idempotency_key=key)
     click.echo(address_of(client.url, job["links"]["page"]), err=True)
+    if given and options["target"] is None:
+        for sentence in given.for_other_gpus(job["target"]):
+            click.echo(f"tuner-client: {sentence}", err=True)
     if options["watching"]:
         watch_one(client, job["id"], None, options["as_json"])
     else:
         click.echo(json.dumps(job) if options["as_json"] else job["id"])
 
 
-def _trial_of(client: Client, job_id: str, number: int) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """The pair of a job, and the candidate of one of its trials."""
-    return client.job(job_id)["pair"], client.trial(job_id, number)["candidate"]
+def _trial_of(client: Client, job_id: str, number: int) -> tuple[Mapping[str, Any], Mapping[str, Any], str]:
+    """The pair of a job, the candidate of one of its trials, and the job's target."""
+    job = client.job(job_id)
+    return job["pair"], client.trial(job_id, number)["candidate"], job["target"]
 
 
 def _pair(options: dict[str, Any], *, is_needed: bool) -> dict[str, Any] | None:

@@ -120,7 +120,7 @@ def tune_model(client: Client, /, configs: tuple[Path, ...], **options: Any) -> 
     tuned = with_between(rows) if options["between"] and blocks else rows
     pairs += [block.pair(m) for block, m in product(blocks, tuned) if isinstance(block, Block)]
     if more := sorted(set(tuned) - set(rows)):
-        click.echo(f"and between these rows {', '.join(map(str, more))}, without --no-between", err=True)
+        click.echo(f"also measured at m = {', '.join(map(str, more))}, unless --no-between is given", err=True)
     for block, layers in blocks.items():
         click.echo(f"{block}: {counted(layers, 'layer')}, {counted(len(tuned), 'row count')}", err=True)
     budget = {name: options[name] for name in ("trials", "seconds") if options[name] is not None}

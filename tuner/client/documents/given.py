@@ -11,6 +11,7 @@ import click
 
 from tuner.client.documents.orders import names_of, ordered, read_order
 from tuner.core.problem.asked import pair_of, workload_of
+from tuner.core.problem.gpu import SIMULATED_PREFIX
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.candidate import Candidate, in_fewest_launches
 from tuner.core.schedule.one_line import is_line, read_line
@@ -30,6 +31,8 @@ class GivenSchedules:
     workload: Workload
     #: In the form of `POST /jobs`.
     candidates: list[dict[str, Any]]
+    #: The GPU that each file and trial is for, by the name that was given.
+    gpus: Mapping[str, str]
 
     @property
     def pair(self) -> dict[str, Any]:
@@ -50,6 +53,16 @@ class GivenSchedules:
             problem = f"the schedules are for {self.workload.describe()}, but the job is for {asked.describe()}"
             raise click.UsageError(f"{problem}: leave out the options of the pair, or pass schedules for it")
 
+    def for_other_gpus(self, target: str) -> list[str]:
+        """A sentence for each file or trial that is for another GPU than that of the job's target."""
+        of_target = target.removeprefix(SIMULATED_PREFIX)
+        return [
+            f"{name} is for {gpu}, but the job runs on {target}, the service's default: "
+            f"to choose, pass --target {gpu} or --target {target}"
+            for name, gpu in self.gpus.items()
+            if gpu != of_target
+        ]
+
 
 def given_schedules(
     given: Sequence[str],
@@ -57,7 +70,7 @@ def given_schedules(
     pair: Json | None,
     orders: Sequence[str] = (),
     *,
-    trial_of: Callable[[str, int], tuple[Json, Json]],
+    trial_of: Callable[[str, int], tuple[Json, Json, str]],
 ) -> GivenSchedules | None:
     """Schedules from files in the format of `tuner explain`, from trials, and from printed lines, each in every given
     plan kind. If none is given, the plan kind is that of the manifest or trial, otherwise the one with the fewest
@@ -68,7 +81,7 @@ def given_schedules(
         kinds: plan kinds.
         pair: the job's pair, if known; lines are read for it.
         orders: custom orders to try each schedule in, too: JSON files with tables, and functions in files.
-        trial_of: returns the pair of a job and the candidate of its trial with that number.
+        trial_of: returns the pair of a job, the candidate of its trial with that number, and the job's target.
 
     Raises:
         click.UsageError: a file is invalid, the workloads differ, or a kind is not ours.
@@ -80,9 +93,10 @@ def given_schedules(
         raise click.UsageError(f"--plan-kind: {strange[0]!r} is unknown; there are {', '.join(known)}")
     found: dict[Candidate, None] = {}
     workloads: dict[Workload, str] = {}
+    gpus: dict[str, str] = {}
     for name in given:
         try:
-            workload, schedule, said = _read(name, pair, trial_of)
+            workload, schedule, said, gpu = _read(name, pair, trial_of)
             own_orders = [
                 ordered(one, read_order(one), workload, schedule, called=called)
                 for one, called in zip(orders, names_of(orders), strict=True)
@@ -90,6 +104,7 @@ def given_schedules(
         except InvalidInput as error:
             raise click.UsageError(str(error)) from error
         workloads.setdefault(workload, name)
+        gpus |= {name: gpu} if gpu else {}
         own = kinds or ([said] if said in known else [])
         for each in (schedule, *own_orders):
             candidates = [Candidate(plan_kind=PlanKind(kind), schedule=each) for kind in own]
@@ -98,28 +113,29 @@ def given_schedules(
         (first, one), (second, other) = list(workloads.items())[:2]
         words = f"{one} is for {first.describe()}, but {other} is for {second.describe()}"
         raise click.UsageError(f"{words}: a job has one workload")
-    return (
-        GivenSchedules(workload=next(iter(workloads)), candidates=[one.to_json() for one in found]) if found else None
-    )
+    if not found:
+        return None
+    return GivenSchedules(workload=next(iter(workloads)), candidates=[one.to_json() for one in found], gpus=gpus)
 
 
 def _read(
-    name: str, pair: Json | None, trial_of: Callable[[str, int], tuple[Json, Json]]
-) -> tuple[Workload, Schedule, str | None]:
-    """The workload and the schedule, and the plan kind if it is a manifest or a trial."""
+    name: str, pair: Json | None, trial_of: Callable[[str, int], tuple[Json, Json, str]]
+) -> tuple[Workload, Schedule, str | None, str | None]:
+    """The workload and the schedule; the plan kind if it is a manifest or a trial, and the GPU unless it is a line."""
     if (named := named_trial(name)) is not None:
-        of, candidate = trial_of(*named)
+        of, candidate, target = trial_of(*named)
         if candidate["schedule"] is None:
             raise InvalidInput(
                 "--schedule", f"{name} ran the library, which has no schedule", "choose a trial of a tuner kernel"
             )
-        return workload_of(of), Schedule.from_json(candidate["schedule"]), candidate["plan_kind"]
+        gpu = target.removeprefix(SIMULATED_PREFIX)
+        return workload_of(of), Schedule.from_json(candidate["schedule"]), candidate["plan_kind"], gpu
     if not is_line(name):
-        workload, _, schedule = read_schedule(Path(name))
-        return workload, schedule, read_json(Path(name), "").get("plan_kind")
+        workload, gpu_of_file, schedule = read_schedule(Path(name))
+        return workload, schedule, read_json(Path(name), "").get("plan_kind"), gpu_of_file.id
     schedule = read_line(name)
     if pair is None:
         raise InvalidInput(
             "--schedule", ("is a line, which does not include its workload"), "pass the options of a pair too"
         )
-    return workload_of(pair), schedule, None
+    return workload_of(pair), schedule, None, None

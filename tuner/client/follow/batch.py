@@ -118,8 +118,8 @@ def ladder_tables(best: Json) -> Iterator[Table]:
         best: as returned by `GET /batches/{id}/best`.
     """
     for ladder in best["ladders"]:
-        table = Table(title=f"{ladder['workload']} and fewer rows on {best['target']}{render.mark(best['simulated'])}")
-        for header in ("rows", "runs", "time", "library", "speed-up", "95 % interval", "schedule"):
+        table = Table(title=f"Up to {ladder['workload']} on {best['target']}{render.mark(best['simulated'])}")
+        for header in ("m", "runs", "time", "library", "speed-up", "95 % interval", "schedule"):
             table.add_column(header, justify="left" if header in ("runs", "schedule") else "right")
         for rung in ladder["rungs"]:
             kernel = None if rung["kernel"] is None else ladder["kernels"][rung["kernel"]]

@@ -91,7 +91,8 @@ class Finisher:
         torch_compile = job.spec.torch_compile
         times = self._await(lambda: self._lane.finals(problem, candidates, num_rounds, torch_compile=torch_compile))
         seconds = ", ".join(f"{part} {taken:.1f}" for part, taken in times.stage_s.items() if taken >= LOGGED_S)
-        _log.info("%s: seconds of the finals: %s", job.id, seconds)
+        if seconds:
+            _log.info("%s: seconds of the finals: %s", job.id, seconds)
         if times.times_us[0] is None:
             raise JobFailed(f"the library failed in the finals: {times.reasons[0]}")
         energies_mj = None if within is None else self._energies_mj(problem, candidates, times)

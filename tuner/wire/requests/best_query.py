@@ -17,6 +17,7 @@ from tuner.core.trial.job import CacheState, Regime
 from tuner.core.trial.questions import DEFAULT_MAX_DISTANCE, Machine, Question
 from tuner.core.trial.records import MatchKind
 from tuner.errors import InvalidInput
+from tuner.wire.base.fields import SIZES
 from tuner.wire.base.models import bounds_of, type_of
 from tuner.wire.requests.jobs import TargetId
 from tuner.wire.requests.pairs import model_of, workload_of
@@ -119,7 +120,7 @@ def _spelled(kinds: Mapping[str, type[AskedWorkload]]) -> dict[str, Any]:
 def _parameter(hint: Any, field: dataclasses.Field[Any]) -> Any:
     """The type of a parameter; several numbers are a comma-separated list."""
     if is_listed(hint):
-        return Annotated[str, Field(pattern=r"^\d{1,10}(,\d{1,10})*$", description=f"{','.join(names_in(hint))}")]
+        return Annotated[str, Field(pattern=SIZES, description=f"{','.join(names_in(hint))}")]
     bounds = bounds_of(field)
     return Annotated[type_of(hint), Field(**bounds)] if bounds else type_of(hint)
 

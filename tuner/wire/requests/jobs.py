@@ -9,17 +9,14 @@ from pydantic import Field
 from tuner.core.problem.workload import Workload
 from tuner.core.trial.job import MAX_LABELS, MAX_PRIORITY, JobSpec, JobTerms, PriorsChoice
 from tuner.errors import InvalidInput
-from tuner.wire.base.fields import Strict
+from tuner.wire.base.fields import ONE_LINE, Strict
 from tuner.wire.requests.searches import MAX_SECONDS, BudgetRequest, ObjectiveRequest, objective_of
 
 #: Seeds must be in the range that every random generator supports.
 MAX_SEED = 2**31 - 1
-
-#: A single line of text without NUL, which some databases do not support.
-_LINE = r"^[^\x00-\x1f\x7f]*$"
-Label = Annotated[str, Field(min_length=1, max_length=64, pattern=_LINE)]
+Label = Annotated[str, Field(min_length=1, max_length=64, pattern=ONE_LINE)]
 Project = Annotated[
-    str, Field(max_length=64, pattern=_LINE, description="free text, e.g. the project that it belongs to")
+    str, Field(max_length=64, pattern=ONE_LINE, description="free text, e.g. the project that it belongs to")
 ]
 PriorsName = Annotated[
     PriorsChoice,

@@ -110,9 +110,19 @@ def workload_of(pair: Pair) -> Workload:
         if pair.kind == CHAIN or error.field.partition(".")[0] in type(pair).model_fields:
             # The domain names the added tensor; the client only says whether there is one.
             field = error.field.replace(".residual_source", ".residual")
+            field = _place_in(pair, field) if isinstance(pair, Chain) else field
             raise InvalidInput(f"pair.{field}", error.problem, error.remedy) from error
         # The domain's message names an op's matrix, but the client only knows the pair.
         raise InvalidInput("pair", f"{error.field}: {error.problem}", error.remedy) from error
+
+
+def _place_in(chain: Chain, field: str) -> str:
+    """A field of an op, which the domain finds by the op's name, as its place in the request: `up.k` as `ops.0.k`."""
+    for place, op in enumerate(chain.ops):
+        own = field.removeprefix(f"{getattr(op, 'name', None)}.")
+        if own != field and own.partition(".")[0] in type(op).model_fields:
+            return f"ops.{place}.{own}"
+    return field
 
 
 def pair_of(workload: Workload) -> Pair | UnknownOps:

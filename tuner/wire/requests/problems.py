@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from tuner.errors import InvalidInput
+from tuner.wire.base.fields import PATTERNS_IN_WORDS
 from tuner.wire.requests.ops import OP_TAGS, of_unknown_kind
 from tuner.wire.requests.pairs import KINDS
 
@@ -93,8 +94,8 @@ def of_validation(error: Mapping[str, Any]) -> FieldProblem:
             problem = f"has {len(error['input'])} characters"
             return FieldProblem(field=field, problem=problem, remedy=_remedy(context, problem))
         case "string_pattern_mismatch":
-            problem = f"{_echo(error['input'])} does not match {context['pattern']}"
-            return FieldProblem(field=field, problem=problem, remedy="use a value that matches")
+            problem = f"{_echo(error['input'])} has the wrong form"
+            return FieldProblem(field=field, problem=problem, remedy=f"use {PATTERNS_IN_WORDS[context['pattern']]}")
     first, _, rest = error["type"].partition("_")
     if first in _TYPES and rest in _TYPE_ERRORS:
         problem = f"should be {_TYPES[first]}, got {_echo(error['input'])}"

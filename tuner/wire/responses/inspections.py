@@ -11,14 +11,14 @@ from pydantic import Field
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.records import Best, Inspection, InspectionKind, InspectionState, JobRecord
 from tuner.core.trial.reports.inspection import CounterReport, EnergyReport, Trace, no_energy
-from tuner.wire.base.fields import Strict
+from tuner.wire.base.fields import PRINTABLE, Strict
 from tuner.wire.base.root_path import Link
 from tuner.wire.base.view import View, is_simulated, moment
 from tuner.wire.responses.responses import MetricView
 
 MAX_METRICS = 64
 
-MetricName = Annotated[str, Field(min_length=1, max_length=120, pattern=r"^[!-~]+$")]
+MetricName = Annotated[str, Field(min_length=1, max_length=120, pattern=PRINTABLE)]
 
 COUNTERS_EXAMPLES: dict[str, Any] = {
     "base set": {"summary": "The base set: an empty object, or no body", "value": {}},
