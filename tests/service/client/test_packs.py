@@ -84,6 +84,7 @@ def test_a_models_config_becomes_a_pack_and_run_again_takes_what_has_finished(
     assert all(
         said in first.stderr for said in ("also measured at m = 2, unless --no-between is given", "trials; 3 of 3 jobs")
     )
+    assert "model.tunerpack is simulated: it never ran on a card" in first.stderr
     num_jobs, content = len(list(client.jobs())), output.read_bytes()
     [entry] = read_pack(content).entries
     assert {rung.provenance["job"] for rung in entry.rungs if rung.provenance} <= {job["id"] for job in client.jobs()}

@@ -111,6 +111,7 @@ def make(
     if lock_path is not None:
         Cache().put(pack.digest, content)
     write_or_print(content, output)
+    say_if_simulated(str(order["target"]).startswith(SIMULATED_PREFIX), output.name)
     if lock_path is not None:
         locked = LockedPack(path=output.name, sha256=pack.digest, size_bytes=len(content), order=order)
         signed_by = expected or signer(pack.signature)
