@@ -54,7 +54,7 @@ def is_imported(module: str) -> bool:
     return module in sys.modules
 
 
-# In CI, the other tests build in such processes.
+# In CI, tests/unit/workers/builder/test_builder.py has what processes import.
 @pytest.mark.soak
 def test_processes_that_begin_early_import_what_they_are_told(tmp_path: Path) -> None:
     others = {process.pid for process in multiprocessing.active_children()}
@@ -91,7 +91,7 @@ def test_a_source_that_the_compiler_refused_is_not_compiled_again_and_hurts_no_o
     assert compiled == ["nonsense", KERNEL]
 
 
-# In CI, a build that no compiler takes keeps nobody waiting.
+# In CI, tests/unit/workers/builder/test_builder.py has the last user, who ends a compile.
 @pytest.mark.soak
 def test_closing_ends_a_compile_that_others_wait_for_unless_another_user_has_the_builder(tmp_path: Path) -> None:
     builder = Builder(tmp_path, limits=Limits(build_deadline_s=60))
@@ -120,7 +120,7 @@ def test_an_error_carries_the_compilers_log(builder: Builder) -> None:
         builder.build("nonsense", "sm_80")
 
 
-# In CI, a build that no compiler takes keeps nobody waiting.
+# In CI, tests/unit/workers/builder/test_builder.py has a compile's deadline.
 @pytest.mark.soak
 def test_a_compile_that_takes_for_ever_is_killed_and_the_next_one_works(tmp_path: Path) -> None:
     builder = Builder(tmp_path, limits=Limits(build_deadline_s=5))

@@ -165,9 +165,8 @@ def refused_of(chain: EmulatedChain, case: Emulated, *changes: tuple[str, str]) 
     return str(refused_launch(words.tolist()) or "")
 
 
-# In CI, a page that is not in the cache is told.
-@pytest.mark.soak
-@pytest.mark.parametrize("name", ["pages, three tokens", "turned"])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", one_in(2, ["pages, three tokens", "turned"]))
 def test_a_length_that_has_no_room_is_told(name: str) -> None:
     """The cache has no space for the last token of this sequence."""
     chain = EmulatedChain(CASES[name].workload)

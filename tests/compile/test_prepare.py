@@ -50,7 +50,7 @@ def builder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Builder]:
         yield builder
 
 
-# In CI, a refusal comes from there, and another test has what comes after a process has died.
+# In CI, tests/unit/workers/builder/test_builder.py has what runs in a process.
 @pytest.mark.soak
 def test_nothing_is_proven_or_rendered_here_and_what_comes_is_the_same(
     builder: Builder, monkeypatch: pytest.MonkeyPatch
@@ -98,7 +98,7 @@ def test_a_refusal_comes_from_there_with_its_stage(builder: Builder) -> None:
     assert "4096 stages" in refused.reason
 
 
-# In CI, other tests make candidates ready in processes, whose order is a matter of time alone.
+# In CI, tests/unit/workers/builder/test_builder.py has a short call beside compiles.
 @pytest.mark.soak
 def test_a_proof_does_not_wait_behind_compiles(tmp_path: Path) -> None:
     with closing(Builder(tmp_path, num_processes=3)) as builder, ThreadPoolExecutor(4) as threads:
@@ -131,7 +131,7 @@ def _die(*_: object) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-# In CI, the tests above have processes that do it.
+# In CI, tests/unit/workers/builder/test_builder.py has few cores.
 @pytest.mark.soak
 def test_on_few_cores_the_thread_that_asks_does_what_is_short(tmp_path: Path, builder: Builder) -> None:
     assert builder.run(os.getpid) != os.getpid()

@@ -1,5 +1,6 @@
 /* A library with the driver's ABI that records every call. It does not model CUDA: the arguments of a caller are kept
  * byte for byte, and every call succeeds. Device memory is memory of the host. */
+#include <poll.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -25,6 +26,7 @@ static const char *failing_name;
 static uint32_t green_sms;          /* SMs of the context of the stream below, and that context */
 static void *green_stream, *green_context = (void *)0x6EE0;
 static int is_capturing;
+static int load_ms; /* the duration of a module's load */
 
 int fake_num_calls(void) { return num_calls; }
 const call *fake_call(int index) { return &calls[index]; }
@@ -44,6 +46,7 @@ void fake_fail(const char *name, int status, int behind) { failing_name = name, 
 /* SMs of the green context of a stream; 0 for none. */
 void fake_green(void *stream, uint32_t num_sms) { green_stream = stream, green_sms = num_sms; }
 void fake_capture(int on) { is_capturing = on; }
+void fake_slow_loads(int ms) { load_ms = ms; }
 void fake_context(void *is) { context = is; }
 
 static int note(const char *name, const uint64_t *values, int count, const void *bytes, uint32_t num_bytes) {
@@ -148,6 +151,7 @@ int cuGetErrorName(int status, const char **name) {
 }
 int cuModuleLoadData(void **module, const void *image) {
   static uint64_t next = 0x2000;
+  (void)poll(NULL, 0, load_ms);
   pthread_mutex_lock(&lock);
   *module = (void *)(uintptr_t)(next += 16);
   pthread_mutex_unlock(&lock);

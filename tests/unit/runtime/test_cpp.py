@@ -47,32 +47,32 @@ def test_the_example_builds_without_a_warning_and_launches(compiler: str, tmp_pa
     assert f"this is not a pack, as tuner-client pack makes: there is no index at byte 64 ({given})" in broken.stderr
 
 
-# In CI, the example launches a pair, and test_attention.py finds attentions.
-@pytest.mark.soak
+# The objects that clang makes are made for another test of CI, too.
+@pytest.mark.slow
 @pytest.mark.parametrize("compiler", soak_unless(lambda _, name: name == "clang", COMPILERS))
-def test_an_attention_and_a_layer_in_cpp_are_found_launched_and_refused(compiler: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["attention", "layer"])
+def test_an_attention_and_a_layer_in_cpp_are_found_launched_and_refused(
+    name: str, compiler: str, tmp_path: Path
+) -> None:
     if shutil.which(compiler) is None:
         pytest.skip(f"{compiler} is not installed")
-    made, layer, path = make_attention(), made_of(between(), candidate_of(between())), tmp_path / "model.tunerpack"
-    library = [(4, 9000)]
-    write_pack([table(made, library=library), table(layer, library=library)], path)
+    workload = between()
+    made = make_attention() if name == "attention" else made_of(workload, candidate_of(workload))
+    path = tmp_path / "model.tunerpack"
+    write_pack([table(made, library=[(4, 9000)])], path)
     include = f"-I{native.FOLDER / 'include'}"
-    objects = compiled.runtime_objects(compiler)
     flags = ("-std=c++17", "-Wall", "-Wextra", "-Wpedantic", "-Werror", include, "-pthread")
-    words = [one.kernel.manifest["schedule_in_words"] for one in (made, layer)]
-    expected = {
-        "attention": (f"700 tokens: two_launches_pdl: {words[0]}\n", "lengths is null, and the kernel needs it\n"),
-        "layer": (
-            f"qkv attention o_proj, 512 tokens: n_launches_pdl: {words[1]}\n",
-            "attention.lengths is null, and the kernel needs it\n",
-        ),
-    }
-    for name, (printed, refused) in expected.items():
-        text = ROOT / "tests" / "support" / "native" / f"{name}.cpp"
-        program = compiled.built(name, COMPILERS[compiler], *flags, str(text), *objects, "-ldl")
-        ran = run_command(str(program), str(path), TUNER_LIBCUDA=str(compile_recorder(tmp_path)))
-        assert ran.stdout == printed
-        assert (ran.returncode, ran.stderr) == (0, refused)
+    words, refused = made.kernel.manifest["schedule_in_words"], "lengths is null, and the kernel needs it\n"
+    printed, refused = {
+        "attention": (f"700 tokens: two_launches_pdl: {words}\n", refused),
+        "layer": (f"qkv attention o_proj, 512 tokens: n_launches_pdl: {words}\n", f"attention.{refused}"),
+    }[name]
+    text = ROOT / "tests" / "support" / "native" / f"{name}.cpp"
+    objects = compiled.runtime_objects(compiler)
+    program = compiled.built(name, COMPILERS[compiler], *flags, str(text), *objects, "-ldl")
+    ran = run_command(str(program), str(path), TUNER_LIBCUDA=str(compile_recorder(tmp_path)))
+    assert ran.stdout == printed
+    assert (ran.returncode, ran.stderr) == (0, refused)
 
 
 def test_loading_a_pack_and_launching_takes_a_screenful() -> None:

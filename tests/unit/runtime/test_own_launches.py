@@ -59,7 +59,7 @@ def gather_args(x: int, table: int, rows: int, count: int, out: int) -> bytes:
     return struct.pack("<5Qi4x", x, table, rows, count, out, 16)
 
 
-# In CI, tests/service/test_toys.py has the manifest of such launches, and tests/unit/workers/builder their tensors.
+# In CI, tests/unit/workers/builder/test_own_tensors.py has what is said of tensors and of launches.
 @pytest.mark.soak
 def test_a_manifest_names_all_that_a_launch_is_given(chain: dict[str, bytes], alone: dict[str, bytes]) -> None:
     for files in (chain, alone):
@@ -184,7 +184,7 @@ def strangers(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return toys.install("strangers", tmp_path_factory.mktemp("strangers"))
 
 
-# In CI, the first test has a manifest of such launches.
+# In CI, tests/unit/workers/builder/test_own_tensors.py has two launches.
 @pytest.mark.soak
 @pytest.mark.usefixtures("_on_the_recorder")
 def test_an_op_of_two_launches_has_one_workspace_and_three_outputs(
@@ -210,7 +210,7 @@ def test_an_op_of_two_launches_has_one_workspace_and_three_outputs(
     assert scale.parameter == struct.pack("<i4x5Q", 1, at["x"], workspace, *outputs)
 
 
-# In CI, the first test has a manifest of such launches.
+# In CI, tests/unit/workers/builder/test_own_tensors.py has two launches.
 @pytest.mark.soak
 @pytest.mark.usefixtures("_on_the_recorder")
 def test_what_is_kept_may_be_written_and_what_the_plan_has_lies_on_the_device(

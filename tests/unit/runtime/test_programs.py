@@ -31,7 +31,7 @@ def drive(folder: Path, program: Path, *arguments: str) -> str:
     return ran.stdout
 
 
-# In CI, the next test has the same program, and one thread opens packs.
+# In CI, test_safety.py has two threads that load a module, and two that fail.
 @pytest.mark.soak
 def test_eight_threads_share_a_pack_without_a_race(folder: Path) -> None:
     drive(folder, compile_driver(folder, "threads", *SANITIZED, "-fsanitize=thread"), "threads")

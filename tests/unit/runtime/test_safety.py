@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import struct
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from tests.support.attention_packs import make_attention, table
-from tests.support.native.recorder import Recorder
+from tests.support.native.recorder import DeviceMemory, Recorder
 from tests.support.packs import TILINGS, ffn, ladder, make
 from tests.unit.runtime.opened import ADDRESSES, Opened, c_shape
 from tests.unit.runtime.prepared_layer import make_layer
@@ -308,3 +309,34 @@ def test_a_byte_that_differs_is_refused_wherever_the_runtime_reads(recorder: Rec
         assert c.tuner_pack_open(str(path).encode(), ctypes.byref(pack)) == BAD_PACK
         assert c.tuner_error()
     assert c.tuner_pack_open(b"/nowhere.tunerpack", ctypes.byref(pack)) == BAD_PACK
+
+
+def test_threads_that_prepare_a_kernel_at_a_time_load_its_module_once(recorder: Recorder, tmp_path: Path) -> None:
+    with Opened(recorder, make(PlanKind.FUSED_PDL), tmp_path) as opened:
+        c, layers = opened.c, [(ctypes.c_void_p(), DeviceMemory(opened.choice.memory_bytes)) for _ in range(2)]
+
+        def prepare(one: tuple[ctypes.c_void_p, DeviceMemory]) -> int:
+            ffn, memory = one
+            given = (opened.pack, opened.choice, memory.address, 0x77, native.AS_MEASURED, 0, ctypes.byref(ffn))
+            return int(c.tuner_ffn_prepare(*given))
+
+        recorder.clear()
+        recorder.cuda.fake_slow_loads(30)
+        with ThreadPoolExecutor(2) as threads:
+            assert list(threads.map(prepare, layers)) == [native.OK] * 2
+        recorder.cuda.fake_slow_loads(0)
+        assert len(loaded_cubins(recorder)) == 1
+        for ffn, _ in layers:
+            c.tuner_ffn_release(ffn)
+        assert len(recorder.calls("cuModuleUnload")) == 1
+
+
+def test_an_error_is_told_to_the_thread_whose_call_failed(recorder: Recorder) -> None:
+    def failed(index: int) -> bytes:
+        assert recorder.runtime.tuner_layer_find(None, index, 1, 1, None) == BAD_ARGUMENT
+        return bytes(recorder.runtime.tuner_error())
+
+    with ThreadPoolExecutor(1) as threads:
+        assert bytes(threads.submit(recorder.runtime.tuner_error).result()) == b"nothing has failed"
+        assert failed(0) == b"pack and choice must not be null"
+        assert bytes(threads.submit(recorder.runtime.tuner_error).result()) == b"nothing has failed"

@@ -151,7 +151,13 @@ def test_two_launches_that_share_sms_are_soon_tried_programmatically_whatever_th
     assert [one.launch_ops[0].next_percent for one in beside][:2] == [25, 0]
 
 
-# In CI, other tests have the seeds of attentions.
+@pytest.mark.parametrize(("lengths", "found"), [(Lengths.UNIFORM, {False, True}), (Lengths.FULL, {False})])
+def test_an_attention_alone_is_tried_by_length_where_lengths_differ(lengths: Lengths, found: set[bool]) -> None:
+    guesses = first_guesses(space_with(attention(max_length=300, lengths=lengths)), 0)
+    assert {one.launch_ops[0].by_length for one in guesses} == found
+
+
+# In CI, the test above has an attention alone.
 @pytest.mark.soak
 def test_where_lengths_differ_seeds_assign_by_length() -> None:
     by_length = {one.launch_ops[0].by_length for one in guesses_of(DRAWN)}
@@ -254,13 +260,25 @@ def test_what_was_found_around_an_attention_is_made_legal_for_another_context() 
     assert prior.candidate.schedule.tiling == schedule.tiling
 
 
-# In CI, what was found for an attention is made legal.
-@pytest.mark.soak
 def test_another_heads_kernel_or_a_lone_attention_teaches_nothing() -> None:
-    assert distance(ALONE, OBJECTIVE, found(ALONE)) == 0
-    assert distance(ALONE, OBJECTIVE, found(attention(sequences=8))) == 1
+    def away(asked: Workload, before: Workload) -> float:
+        known = Found(
+            workload=before, objective=OBJECTIVE, candidate=LIBRARY, time_us=10.0, speedup=1.1, source="job-1",
+            kernel_version="k",
+        )  # fmt: skip
+        return distance(asked, OBJECTIVE, known)
+
+    assert away(ALONE, ALONE) == 0
+    assert away(ALONE, attention(sequences=8)) == 1
     for other in (PAIR, attention(head_dim=128), attention(query_heads=12)):
-        assert distance(ALONE, OBJECTIVE, found(other)) == float("inf")
+        assert away(ALONE, other) == float("inf")
+    layer, context = decoder_layer("llama3-8b", sequences=1, max_length=700, dtype=Dtype.BF16), between()
+    assert away(layer, replace(layer, ops=layer.tile_ops)) < float("inf")
+    assert away(replace(layer, ops=layer.tile_ops), layer) == float("inf"), "not the other way round"
+    assert away(context, between(sizes={"max_length": 1024})) == 1
+    products = replace(context, ops=context.tile_ops)
+    for one, other in ((context, products), (products, context)):
+        assert away(one, other) == float("inf"), "its launches had other ops"
 
 
 @pytest.mark.slow

@@ -5,6 +5,8 @@ import random
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -36,6 +38,7 @@ from tuner.search.guesses.seeds import (
     NUM_SEEDS,
     SLICE_TILES,
     SLICED_ROWS,
+    _best_drawn,
     _plain,
     by_slice,
     drawn_guesses,
@@ -163,7 +166,7 @@ def test_independent_ops_try_their_last_wave_in_even_shares() -> None:
     assert len(seeds) == len(set(seeds)) <= NUM_SEEDS
 
 
-# In CI, the first guesses are among all engines'.
+# In CI, the test below has a small pair.
 @pytest.mark.soak
 def test_where_a_column_of_tiles_outgrows_the_l2_a_guess_walks_in_groups() -> None:
     def rasters(m: int) -> set[RasterKind]:
@@ -173,6 +176,13 @@ def test_where_a_column_of_tiles_outgrows_the_l2_a_guess_walks_in_groups() -> No
 
     assert RasterKind.GROUPED in rasters(4096)
     assert RasterKind.GROUPED not in rasters(512)
+
+
+def test_many_tile_rows_are_walked_in_groups() -> None:
+    here = Space(ffn_pair(m=4096, d_in=256, d_hidden=1024, d_out=256), CATALOGUE["h200"])
+    tiles = (Tile(m=128, n=128, k=64),) * 2
+    (best,) = _plain(here, Tiling(engine=Engine.WGMMA, tiles=tiles, num_stages=4, input_stages=4, num_warps=8))
+    assert {raster.kind for raster in best.ordering.rasters} == {RasterKind.GROUPED}
 
 
 @pytest.mark.slow
@@ -192,7 +202,37 @@ def test_a_guess_for_a_chain_has_stages_with_which_the_ring_holds_most_weights_o
     assert forecast_us(here, fused(next(seeds_of(here)))) < 0.96 * forecast_us(here, fused(_plain(here, own)[0]))
 
 
-# In CI, guesses made in advance are those made one by one.
+@pytest.mark.parametrize("seed", range(8))
+def test_the_best_of_a_draw_are_those_with_the_shortest_times_though_a_simulation_stops(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With times and bounds that are drawn, too: the best tiling of each engine, then the next best of all."""
+    rng = random.Random(seed)
+    tile = Tile(m=16, n=32, k=32)
+    engines = [rng.choice(tuple(Engine)) for _ in range(12)]
+    tilings = [Tiling(tiles=(tile,), num_stages=2 + n, num_warps=4, engine=one) for n, one in enumerate(engines)]
+    drawn = [Schedule.of(rng.choice(tilings), Ordering(rasters=(Raster(),), sync_width=n)) for n in range(1, 41)]
+    time_of = {one: rng.uniform(1, 9) for one in drawn}
+    bound_of = {one: rng.uniform(0.2, 1) * time_us for one, time_us in time_of.items()}
+
+    def timed(_: object, candidate: Candidate, limit_us: float) -> float:
+        assert candidate.schedule is not None
+        time_us = time_of[candidate.schedule]
+        return time_us if time_us <= limit_us else math.inf
+
+    monkeypatch.setattr(seeds, "in_fewest_launches", lambda _, one: fused(one))
+    monkeypatch.setattr(seeds, "least_us", lambda workload, gpu, one: bound_of[one.schedule])
+    monkeypatch.setattr(seeds, "forecast_us", timed)
+    ranked = list({one.tiling: one for one in sorted(drawn, key=time_of.__getitem__, reverse=True)}.values())
+    ranked.sort(key=time_of.__getitem__)
+    assert len(ranked) > NUM_DRAWN
+    of_engine = {one.tiling.engine: one for one in reversed(ranked)}
+    best = sorted(of_engine.values(), key=time_of.__getitem__)
+    given: Any = SimpleNamespace(workload=None, gpu=None)
+    assert _best_drawn(given, drawn) == list(dict.fromkeys((*best, *ranked)))[:NUM_DRAWN]
+
+
+# In CI, the test above has drawn times in place of forecasts.
 @pytest.mark.soak
 @pytest.mark.parametrize(("m", "most"), [(37, NUM_FORECASTS), *soaked((320, 90))])
 def test_drawn_guesses_are_those_of_forecasts_of_all_draws_though_fewer_are_simulated(
@@ -256,7 +296,22 @@ def test_a_space_without_guesses_of_its_own_is_seeded_by_the_forecast_alone() ->
     assert len(list(seeds_of(here))) == NUM_DRAWN
 
 
-# In CI, two rows of high tiles have neighbours.
+def test_two_rows_of_low_tiles_have_neighbours() -> None:
+    here = space_of(ffn_pair(m=96, d_in=12288, d_hidden=6144, d_out=12288), CATALOGUE["h200"])
+    tiles, column = (Tile(m=48, n=96, k=128), Tile(m=48, n=192, k=64)), RasterKind.COLUMN
+    low = Tiling(engine=Engine.WGMMA, tiles=tiles, num_stages=6, input_stages=6, num_warps=4)
+    ordering = Ordering(rasters=(Raster(kind=column),) * 2, assignment=Assignment.STATIC, reserved_sms=3)
+    placed = side_by_side(here, Schedule.of(low, ordering))
+    assert placed is not None
+    assert (placed.tiling.neighbours, placed.ordering.reserved_sms) == (2, 4)
+    assert side_by_side(here, placed) is None
+    by_row = replace(ordering, rasters=(Raster(kind=column), Raster(kind=RasterKind.ROW)))
+    assert side_by_side(here, Schedule.of(low, by_row)) is None
+    in_three = replace(low, tiles=tuple(replace(tile, m=32) for tile in tiles))
+    assert side_by_side(here, Schedule.of(in_three, ordering)) is None
+
+
+# In CI, the test above has two rows of low tiles.
 @pytest.mark.soak
 def test_first_guesses_with_two_rows_of_low_tiles_have_neighbours() -> None:
     workload = ffn_pair(m=96, d_in=12288, d_hidden=6144, d_out=12288)

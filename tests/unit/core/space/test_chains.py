@@ -124,7 +124,7 @@ def of_one_input(m: int, *widths: int, k: int = 4096) -> Workload:
     return Workload(kind=WorkloadKind.CHAIN, ops=ops)
 
 
-# In CI, ops that fill each other's waves are balanced.
+# In CI, test_small_pairs.py has ops that are cut alike.
 @pytest.mark.soak
 def test_ops_of_one_input_are_cut_so_that_their_tiles_fill_the_sms_together() -> None:
     """k and v alone leave SMs idle; q, k and v together give every SM a tile. Ops of one shape are split alike."""
@@ -140,7 +140,7 @@ def test_ops_of_one_input_are_cut_so_that_their_tiles_fill_the_sms_together() ->
     assert any(tiling.tiles[0] != tiling.tiles[1] for tiling in by_wgmma)
 
 
-# In CI, what is put together of tilings is bounded.
+# In CI, test_small_pairs.py has a bounded number of cuts.
 @pytest.mark.soak
 def test_of_many_independent_ops_a_bounded_number_of_cuts_is_timed() -> None:
     """Eight ops of eight widths have 10^18 combinations."""

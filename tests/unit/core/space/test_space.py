@@ -260,7 +260,7 @@ def test_strided_parts_are_offered_where_they_wait_by_slice() -> None:
     }
 
 
-# In CI, another test has the neighbours of a wgmma schedule.
+# In CI, test_small_pairs.py has signals with places to wait, and another test a wgmma schedule's tilings.
 @pytest.mark.soak
 def test_neighbours_are_the_legal_schedules_that_differ_in_one_axis() -> None:
     everything = list(TINY)
@@ -299,7 +299,7 @@ def test_every_gpu_of_the_catalogue_has_a_space_of_provable_plans(gpu: Gpu) -> N
             assert plan.plan.num_tasks == plan.graph.num_tasks or not is_whole
 
 
-# In CI, test_policy_orders.py splits tails.
+# In CI, test_small_pairs.py has the order of splits.
 @pytest.mark.soak
 def test_a_tail_is_offered_to_be_split_where_tiles_fill_more_than_a_wave() -> None:
     space = space_of(replace_m(512), H200)

@@ -103,7 +103,7 @@ def first_guess(m: int) -> Tiling:
     return Offered(ffn_pair(m=m, d_in=4096, d_hidden=14336, d_out=4096), H200).guesses()[0]
 
 
-# In CI, tiles of their own height fill a wave in another test.
+# In CI, what is offered is legal and bounded.
 @pytest.mark.soak
 def test_the_first_guess_has_whole_waves() -> None:
     assert [tile.n for tile in first_guess(16).tiles] == [112, 32]
@@ -208,7 +208,7 @@ def test_guesses_are_offered_and_their_rings_take_all_the_memory(workload: Workl
         assert tiling_problem(workload, H200, deeper) is not None
 
 
-# In CI, guesses of few rows take three ways by turns.
+# In CI, test_small_pairs.py has what is near.
 @pytest.mark.soak
 def test_two_warpgroups_take_turns_where_rows_are_many_and_nearby_where_they_are_few() -> None:
     for m, heights in ((16, set[int]()), (200, {64, 128}), (512, {128})):
@@ -221,7 +221,7 @@ def test_two_warpgroups_take_turns_where_rows_are_many_and_nearby_where_they_are
     assert first in set(Offered(LLAMA, H200).near(turned))
 
 
-# In CI, tiles of their own height fill a wave in another test.
+# In CI, test_small_pairs.py has other heights nearby.
 @pytest.mark.soak
 def test_two_ctas_of_256_rows_and_tiles_of_unequal_heights_are_found_where_rows_are_many() -> None:
     workload = ffn_pair(m=4096, d_in=4096, d_hidden=14336, d_out=4096)
@@ -236,7 +236,7 @@ def test_two_ctas_of_256_rows_and_tiles_of_unequal_heights_are_found_where_rows_
     assert all(one.num_stages == one.input_stages for one in near)
 
 
-# In CI, what is offered is legal and bounded.
+# In CI, test_small_pairs.py has such heights.
 @pytest.mark.soak
 @pytest.mark.parametrize(("m", "is_there"), one_in(4, [(65, True), (64, False), (128, True), (129, False)]))
 def test_two_ctas_of_64_rows_share_weights_where_they_cover_all_rows(m: int, is_there: bool) -> None:
@@ -248,7 +248,7 @@ def test_two_ctas_of_64_rows_share_weights_where_they_cover_all_rows(m: int, is_
     assert not is_there or any(one.cluster_m == 2 and one.num_warps == 4 for one in offered.guesses())
 
 
-# In CI, what is offered is legal, whoever stores it.
+# In CI, test_small_pairs.py has tiles that the copy engine stores.
 @pytest.mark.soak
 def test_the_copy_engine_stores_high_tiles_and_others_nearby() -> None:
     for m, heights in ((16, set[int]()), (64, set[int]()), (200, {112, 128, 224, 256}), (512, {128, 176, 256, 512})):
@@ -265,7 +265,7 @@ def test_the_copy_engine_stores_high_tiles_and_others_nearby() -> None:
         assert tiling_problem(workload, H200, stored_first) is None
 
 
-# In CI, what is offered is legal and bounded.
+# In CI, test_small_pairs.py has CTAs that share k.
 @pytest.mark.soak
 def test_two_ctas_share_k_where_it_may_pay_and_four_nearby() -> None:
     shard = ffn_pair(m=256, d_in=8192, d_hidden=3584, d_out=8192, gated=True)

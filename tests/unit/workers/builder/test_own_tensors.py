@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.cases import H200
+from tuner.core.plan.op_launches import Field, OpLaunch, OpLaunches, pointer
 from tuner.core.problem.ops.op import Role, Tensor
 from tuner.workers.builder.own_artifact import OwnKernels
 
@@ -36,3 +38,30 @@ def test_each_tensor_has_its_role_its_range_and_whether_it_is_written_in_place(i
     assert {name: one["range"] for name, one in found.items() if "range" in one} == {"it.count": [0, 16]}
     assert {name for name, one in found.items() if one.get("written")} == {"it.state"}
     assert (found["it.state"]["shape"], found["it.state"]["dtype"]) == ([4, 64], "fp32")
+
+
+def test_each_launch_has_its_own_tables_and_fields_and_begins_early_only_if_it_waits() -> None:
+    def launch(*, waits: bool, table: bytes) -> OpLaunch:
+        rows = Field(name="rows", table=table)
+        fields = (Field(name="half", type="float32", value=0.5), pointer("x", "x"), rows)
+        return OpLaunch(kernel="k", num_ctas=4, num_threads=128, fields=fields, waits=waits)
+
+    launches = OpLaunches(launches=(launch(waits=True, table=b"one"), launch(waits=False, table=b"two")))
+    workload: Any = SimpleNamespace(launch_ops=[SimpleNamespace(name="it")], ops=())
+    own = OwnKernels(
+        workload=workload, gpu=H200, index=0, schedule=None, launches=launches, proof="", source="text"
+    )  # fmt: skip
+    assert own.files == {"op0.cu": b"text", "op0_0_rows.bin": b"one", "op0_1_rows.bin": b"two"}
+
+    def recipes(*, programmatic: bool) -> list[dict[str, Any]]:
+        return own.recipes(lambda file, kernel, build, size: {"name": kernel}, programmatic=programmatic)
+
+    found = recipes(programmatic=True)
+    assert [one["programmatic_dependent_launch"] for one in found] == [True, False]
+    assert not any(one["programmatic_dependent_launch"] for one in recipes(programmatic=False))
+    assert {one["workspace"]["index"] for one in found} == {0}, "they share it"
+    for number, one in enumerate(found):
+        assert one["parameter"]["size_bytes"] == 24
+        half, x, rows = one["parameter"]["fields"]
+        assert (half["offset"], half["value"], x["offset"], x["tensor"]) == (0, 0.5, 8, "x")
+        assert (rows["offset"], rows["file"]) == (16, f"op0_{number}_rows.bin")
