@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,7 +12,6 @@ import httpx
 import pytest
 
 from tests.support.builders import TARGET, failed, measured, schedule, spec, trial
-from tests.support.migrated import copied
 from tests.support.serving import listening
 from tuner.core.problem.gpu import parse_target
 from tuner.core.problem.objective import FinalsProcedure
@@ -35,18 +33,6 @@ from tuner.store.jobs import jobs
 from tuner.workers.simulated.evaluator import SimulatedEvaluator
 
 Make = Callable[..., Runner]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def copied_databases() -> Iterator[None]:
-    with copied():
-        yield
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with closing(Store.open(tmp_path / "data")) as store:
-        yield store
 
 
 @pytest.fixture

@@ -7,8 +7,6 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +16,6 @@ import pytest
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from tests.support.builders import TARGET, spec
-from tests.support.migrated import copied
 from tests.support.serving import listening
 from tests.unit.store.test_gc import finished_job
 from tuner.api.http.connection import protocol_with
@@ -38,18 +35,6 @@ from tuner.store import Store
 from tuner.store.access import audit
 from tuner.store.jobs import jobs, served
 from tuner.workers.simulated.evaluator import SimulatedEvaluator
-
-
-@pytest.fixture(autouse=True, scope="module")
-def copied_databases() -> Iterator[None]:
-    with copied():
-        yield
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with closing(Store.open(tmp_path / "data")) as store:
-        yield store
 
 
 @pytest.mark.parametrize("stands_by", [False, True])
