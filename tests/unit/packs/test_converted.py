@@ -102,7 +102,7 @@ def test_an_index_that_says_something_else_of_weights_is_refused(
     broken = Broken(packed)
     assert broken.count("weights") == 2
     broken.put("weights", 0, offset, value)
-    found = refusal_by_c(recorder, broken.bytes(), tmp_path / "a.tunerpack")
-    assert found == f"weights 0 of the pack's index: {says}"
+    path = tmp_path / "a.tunerpack"
+    assert refusal_by_c(recorder, broken.bytes(), path) == f"weights 0 of the pack's index: {says} ({path})"
     with pytest.raises(InvalidInput, match=r"pack.bin that contradicts pack.json and the manifests|is not of a pack"):
         read_pack(broken.summed())
