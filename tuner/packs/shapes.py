@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any, Self
 
 from tuner.core.problem.activation import Activation
-from tuner.core.problem.dtype import Dtype
-from tuner.core.problem.op_kinds import op_from_json
+from tuner.core.problem.op_kinds import op_kinds
 from tuner.core.problem.workload import Workload
 from tuner.errors import InvalidInput
 from tuner.packs.base_shape import OPTIONS, BaseShape, Json, is_product
@@ -174,12 +172,9 @@ class _OpsShape(BaseShape):
     @property
     def counted(self) -> str:
         """What its ops compute together, if its rows are parts of that, e.g. ``images=4``; else empty."""
-        for op in (one for one in self.ops if not is_product(one)):
-            with suppress(InvalidInput):  # a shape of other ops has no sizes
-                known = op_from_json(op, Dtype(self.dtype))
-                if known.batch_size:
-                    return known.rows_words
-        return ""
+        kinds = op_kinds()
+        known = ((kinds[str(one["op"])], one) for one in self.ops if one.get("op") in kinds)
+        return next((words for kind, one in known if (words := kind.op.batch_words(one))), "")
 
 
 class LayerShape(_OpsShape):

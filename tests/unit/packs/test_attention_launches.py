@@ -12,10 +12,12 @@ from typing import Any
 import pytest
 
 from tests.support.attention_packs import make_attention
+from tuner.core.problem.asked import workload_of
 from tuner.errors import InvalidInput
 from tuner.ops.attention.pack.launches import check as check_attention_launches
 from tuner.ops.attention.schedule import AttentionEngine
 from tuner.packs.contents import Kernel
+from tuner.packs.shapes import LayerShape
 from tuner.runtime import RuntimeFailure
 from tuner.runtime.programs.artifact import _checked_manifest
 
@@ -113,3 +115,8 @@ def test_a_word_of_a_table_that_is_wrong_is_refused_though_its_digest_is_right(w
             refused(changed(kernel, lambda recipe: None, {name: bytes(data)}), f"{what}: is|first_tasks: is")
     refused(changed(kernel, lambda recipe: None, {name: kernel.files[name][:-8]}), "queues: is|tasks: is")
     refused(changed(kernel, lambda recipe: None, {name: b""}), "queues: is|tasks: is")
+
+
+def test_a_layer_is_named_by_its_ops_alone_since_an_attention_in_a_shape_has_no_sizes() -> None:
+    layer = {"kind": "decoder-layer", "model": "llama3-8b", "sequences": 2, "max_length": 256}
+    assert LayerShape.of_workload(workload_of(layer).to_json()).counted == ""

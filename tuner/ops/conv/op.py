@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from itertools import takewhile
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from tuner.core.problem.activation import Activation
 from tuner.core.problem.dtype import Dtype
@@ -122,6 +122,11 @@ class ConvOp(TileOp):
     def batch_size(self) -> int:
         """Images; a row is a pixel of one."""
         return self.images
+
+    @classmethod
+    def batch_words(cls, data: Mapping[str, Any]) -> str:
+        """Its images."""
+        return f"images={data['images']}"
 
     @property
     def rows_words(self) -> str:

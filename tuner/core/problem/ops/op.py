@@ -305,6 +305,11 @@ class Op(ABC):
         return ""
 
     @classmethod
+    def batch_words(cls, data: Mapping[str, Any]) -> str:
+        """The batch size in an op's JSON, e.g. ``images=4``; empty if a row is one of it."""
+        return ""
+
+    @classmethod
     def from_json(cls, data: dict[str, Any], dtype: Dtype) -> Self:
         """Inverse of `to_json`.
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from tuner.core.problem.activation import Activation
 from tuner.core.problem.dtype import Dtype
@@ -149,6 +150,11 @@ class ConvPairOp(LaunchOp):
     def batch_size(self) -> int:
         """Images; a row is a pixel of one."""
         return self.images
+
+    @classmethod
+    def batch_words(cls, data: Mapping[str, Any]) -> str:
+        """Its images."""
+        return f"images={data['images']}"
 
     @property
     def c_columns(self) -> int:
