@@ -17,10 +17,10 @@ from rich.console import Console
 
 from tests.support import builders
 from tuner.client import Client, ExitCode
-from tuner.client.commands.job_commands import watch
+from tuner.client.commands.job_commands import retry, watch
 from tuner.client.commands.submit import submit
 from tuner.client.documents.given import GivenSchedules, given_schedules
-from tuner.client.errors import Unreachable
+from tuner.client.errors import Refused, Unreachable
 from tuner.client.follow import many
 from tuner.client.follow.interrupted import what_goes_on
 from tuner.core.problem.asked import pair_of
@@ -162,3 +162,19 @@ def test_a_job_with_a_sweep_asks_for_it() -> None:
     assert (sent.exit_code, sent.stdout) == (0, "job-1\n"), sent.output
     (body,) = bodies
     assert (body["sweep"], body["seed"], len(body["schedules"])) == ("signals", 7, 1)
+
+
+def test_of_a_batch_each_job_is_retried_though_one_is_refused_and_no_new_id_is_lost() -> None:
+    class Batch:
+        def batch_jobs(self, batch_id: str) -> list[dict[str, Any]]:
+            states = {"job-1": "failed", "job-2": "cancelled", "job-3": "succeeded", "job-4": "failed"}
+            return [{"job": job(job_id, state)} for job_id, state in states.items()]
+
+        def change(self, job_id: str, verb: str) -> dict[str, str]:
+            if job_id == "job-2":
+                raise Refused("the quota is used up")
+            return {"id": f"{job_id}-again"}
+
+    result = CliRunner().invoke(retry, ["batch-1"], obj=Batch())
+    assert result.stdout.split() == ["job-1-again", "job-4-again"]
+    assert isinstance(result.exception, Refused)

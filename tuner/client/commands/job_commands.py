@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
@@ -133,19 +133,33 @@ def trials(client: Client, /, job_id: str, as_json: bool, **filters: Any) -> Non
     _list(client.trials(job_id, limit=500, **filters), as_json, partial(render.trials_table, width=table_width()))
 
 
-def _each(name: str, change: Callable[[Client, str], str], words: str) -> click.Command:
-    """The command `name`, which applies `change` to each given job and prints the results. After a failure, it reports
-    it and continues with the other jobs."""
+_T = TypeVar("_T")
+
+
+def _each(
+    name: str,
+    change: Callable[[Client, str], str],
+    words: str,
+    members: Callable[[Client, str], Sequence[str]] = lambda _, some_id: [some_id],
+) -> click.Command:
+    """The command `name`, which applies `change` to each given job, or to its `members`, and prints each result. After
+    a failure, it reports it and continues with the others."""
 
     @click.argument("ids", metavar="JOB...", nargs=-1, required=True)
     @click.pass_obj
     def changed(client: Client, ids: tuple[str, ...]) -> None:
         refused: list[ClientError] = []
-        for one in dict.fromkeys(ids):
+
+        def attempted(attempt: Callable[[Client, str], _T], one: str) -> _T | None:
             try:
-                click.echo(change(client, one))
+                return attempt(client, one)
             except ClientError as error:
                 refused.append(error)
+                return None
+
+        for member in (member for one in dict.fromkeys(ids) for member in attempted(members, one) or ()):
+            if (result := attempted(change, member)) is not None:
+                click.echo(result)
         for other in refused[:-1]:
             click.echo(f"tuner-client: {other}", err=True)
         if refused:
@@ -177,15 +191,19 @@ def _standing(one: Mapping[str, Any]) -> str:
     return "paused" if is_paused else str(one["state"])
 
 
-def _retry(client: Client, some_id: str) -> str:
-    """The new ids, one per line: of a batch, for its jobs that failed or were cancelled."""
-    ids = [some_id]
-    if is_batch(some_id):
-        jobs = [one["job"] for one in client.batch_jobs(some_id)]
-        ids = [job["id"] for job in jobs if job["state"] in ("failed", "cancelled")]
-        if not ids:
-            raise Refused(f"{some_id} has no job that failed or was cancelled")
-    return "\n".join(str(client.change(job_id, "retry")["id"]) for job_id in ids)
+def _retry(client: Client, job_id: str) -> str:
+    return str(client.change(job_id, "retry")["id"])
+
+
+def _to_retry(client: Client, some_id: str) -> list[str]:
+    """A job, or the jobs of a batch that failed or were cancelled."""
+    if not is_batch(some_id):
+        return [some_id]
+    jobs = [one["job"] for one in client.batch_jobs(some_id)]
+    ids = [str(job["id"]) for job in jobs if job["state"] in ("failed", "cancelled")]
+    if not ids:
+        raise Refused(f"{some_id} has no job that failed or was cancelled")
+    return ids
 
 
 def _delete(client: Client, job_id: str) -> str:
@@ -199,7 +217,10 @@ cancel = _each(
 pause = _each("pause", _pause, "Pauses open jobs and batches; results from the card are recorded first.")
 resume = _each("resume", _resume, "Resumes paused jobs and batches.")
 retry = _each(
-    "retry", _retry, "Submits jobs again that failed or were cancelled, of a batch too, and prints the new ids."
+    "retry",
+    _retry,
+    "Submits jobs again that failed or were cancelled, of a batch too, and prints the new ids.",
+    _to_retry,
 )
 delete = _each(
     "delete",
