@@ -12,6 +12,7 @@ import httpx
 import pytest
 from click.testing import CliRunner, Result
 
+from tests.unit.client.test_models import config
 from tuner.client import Client, ExitCode
 from tuner.client.commands.tune_model import tune_model
 from tuner.client.errors import Refused
@@ -19,16 +20,8 @@ from tuner.client.errors import Refused
 #: Runs the command; returns its result, and the body of `POST /batches`.
 Tune = Callable[..., tuple[Result, dict[str, Any]]]
 
-CONFIG = {
-    "model_type": "llama",
-    "hidden_size": 256,
-    "intermediate_size": 512,
-    "num_hidden_layers": 2,
-    "hidden_act": "silu",
-    "torch_dtype": "float16",
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-}
+SIZES = {"hidden_size": 256, "intermediate_size": 512, "num_attention_heads": 4, "num_key_value_heads": 2}
+CONFIG = config("llama_3_8b", **SIZES, num_hidden_layers=2, torch_dtype="float16")
 AWQ = {"quant_method": "awq", "bits": 4, "group_size": 128, "zero_point": True, "version": "gemm"}
 FFN = {"kind": "ffn", "m": 2, "d_in": 256, "d_hidden": 512, "d_out": 256, "activation": "silu", "gated": True}
 BATCH = {
