@@ -173,8 +173,8 @@ class _OpsShape(BaseShape):
     def counted(self) -> str:
         """What its ops compute together, if its rows are parts of that, e.g. ``images=4``; else empty."""
         kinds = op_kinds()
-        known = ((kinds[str(one["op"])], one) for one in self.ops if one.get("op") in kinds)
-        return next((words for kind, one in known if (words := kind.op.batch_words(one))), "")
+        fields = ((kinds[str(one["op"])].op.BATCH_FIELD, one) for one in self.ops if one.get("op") in kinds)
+        return next((f"{field}={one[field]}" for field, one in fields if field), "")
 
 
 class LayerShape(_OpsShape):

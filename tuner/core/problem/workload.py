@@ -392,7 +392,8 @@ class Workload(JsonForm):
             made = (op.describe(with_rows=with_rows) for op in self.ops)
             return f"{self.launch_ops[0].KIND or self.kind} {self.dtype} {' -> '.join([*read, *made])}"
         dims = " -> ".join([*read, *(str(op.result_columns) for op in self.ops)])
-        rows = [first.rows_words] if with_rows else []
+        counted = first.BATCH_FIELD or "M"
+        rows = [f"{counted}={first.batch_size or first.m}"] if with_rows else []
         kinds = dict.fromkeys(type(op) for op in self.ops)
         extras = (word for kind in kinds for word in kind.extras([op for op in self.ops if type(op) is kind]))
         return " ".join([str(self.kind), str(self.dtype), *rows, dims, *extras])

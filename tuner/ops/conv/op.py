@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from itertools import takewhile
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 from tuner.core.problem.activation import Activation
 from tuner.core.problem.dtype import Dtype
@@ -36,6 +36,7 @@ class ConvOp(TileOp):
     """
 
     KIND: ClassVar[str] = "conv"
+    BATCH_FIELD: ClassVar[str | None] = "images"
     FREE: ClassVar[tuple[str, ...]] = ("images", "height", "width", "channels", "filters")
     FREE_IN_CHAIN: ClassVar[tuple[str, ...]] = FREE
     IS_PRODUCT: ClassVar[bool] = True
@@ -117,21 +118,6 @@ class ConvOp(TileOp):
     def m(self) -> int:
         """Pixels of all images of the output."""
         return self.images * self.out_height * self.out_width
-
-    @property
-    def batch_size(self) -> int:
-        """Images; a row is a pixel of one."""
-        return self.images
-
-    @classmethod
-    def batch_words(cls, data: Mapping[str, Any]) -> str:
-        """Its images."""
-        return f"images={data['images']}"
-
-    @property
-    def rows_words(self) -> str:
-        """Its images."""
-        return f"images={self.images}"
 
     @property
     def n(self) -> int:

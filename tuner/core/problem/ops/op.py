@@ -151,6 +151,8 @@ class Op(ABC):
 
     #: Whether a kernel for some number of rows also runs with fewer, as a ladder of kernels requires.
     SERVES_FEWER_ROWS: ClassVar[bool] = False
+    #: The field that callers count instead of rows, e.g. ``images``, whose pixels are rows; None if rows are counted.
+    BATCH_FIELD: ClassVar[str | None] = None
 
     #: Unique name of the op, and of the tensor that it writes.
     name: str
@@ -170,13 +172,8 @@ class Op(ABC):
 
     @property
     def batch_size(self) -> int | None:
-        """What is computed together, e.g. images, if rows are only parts of it; None if a row, e.g. a token, is one."""
-        return None
-
-    @property
-    def rows_words(self) -> str:
-        """Its rows in a workload's description, in the unit in which callers count them."""
-        return f"M={self.m}"
+        """The value of `BATCH_FIELD`; None if it has none."""
+        return None if self.BATCH_FIELD is None else int(getattr(self, self.BATCH_FIELD))
 
     @property
     def result_columns(self) -> int:
@@ -302,11 +299,6 @@ class Op(ABC):
     @classmethod
     def unknown_in(cls, data: Mapping[str, Any]) -> str:
         """The needs of an op's JSON that are not available here; empty if there are none."""
-        return ""
-
-    @classmethod
-    def batch_words(cls, data: Mapping[str, Any]) -> str:
-        """The batch size in an op's JSON, e.g. ``images=4``; empty if a row is one of it."""
         return ""
 
     @classmethod

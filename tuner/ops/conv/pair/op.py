@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 from tuner.core.problem.activation import Activation
 from tuner.core.problem.dtype import Dtype
@@ -21,6 +20,7 @@ class ConvPairOp(LaunchOp):
     """Out = act(conv(act(conv(In, W1) + b1), W2) + R + b2), NHWC, as two `ConvOp` compute it."""
 
     KIND: ClassVar[str] = "conv_pair"
+    BATCH_FIELD: ClassVar[str | None] = "images"
     FREE: ClassVar[tuple[str, ...]] = ("images", "height", "width", "channels", "between", "filters")
     FREE_IN_CHAIN: ClassVar[tuple[str, ...]] = FREE
 
@@ -145,16 +145,6 @@ class ConvPairOp(LaunchOp):
     def m(self) -> int:
         """Pixels of all images of the output."""
         return self.second.m
-
-    @property
-    def batch_size(self) -> int:
-        """Images; a row is a pixel of one."""
-        return self.images
-
-    @classmethod
-    def batch_words(cls, data: Mapping[str, Any]) -> str:
-        """Its images."""
-        return f"images={data['images']}"
 
     @property
     def c_columns(self) -> int:
