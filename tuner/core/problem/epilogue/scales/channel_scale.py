@@ -30,7 +30,9 @@ class ChannelScale(AddedPart):
         return error * xp.abs(tensors[0])
 
     def draw(self, op: Product, tensor: Tensor, draws: Draws) -> Any:
-        return draws.factors(tensor.shape) * op.k**-0.5
+        factors = draws.factors(tensor.shape)
+        has_size = op.weights is not None and op.weights.row.group  # the weights' own factors bring it
+        return factors if has_size else factors * op.k**-0.5
 
     def is_plain(self, op: Product) -> bool:
         return True
