@@ -21,6 +21,14 @@
 // The largest number of an element; the least of a group's largest element.
 constexpr float kLargestInGroup = 448.0f, kLeastInGroup = 1e-10f;
 
+// Whether a tile is inside the matrix: that of a cluster's last CTA may be beyond the last column.
+template <int kOp>
+__device__ __forceinline__ bool has_group(const OpArgs& op, const Task& task) {
+  static_assert(kOps[kOp].tile_n == 128, "a tile is a group");
+  if constexpr (kClusterN == 1) return true;
+  return task.tile_n < op.n / kOps[kOp].tile_n;
+}
+
 // Stores the scales of groups of rows kFirst to kEnd - 1 to shared memory and to the op's pointer `kFactors` of parts;
 // `most` has the bits of a lane's largest magnitudes. Called by all threads that hold part of the tile.
 template <int kOp, int kFirst, int kEnd, int kFactors>
@@ -45,7 +53,7 @@ __device__ __forceinline__ void leave_scales(u32 (&most)[2 * (kEnd - kFirst)], c
     }
     const float scale = __uint_as_float(largest) * (1.0f / kLargestInGroup);
     store_shared(norm.scratch + 4 * (kTeamWarps * kConfig.tile_m + row), scale);
-    if (tile_row0 + row < op.m)
+    if (tile_row0 + row < op.m && has_group<kOp>(op, task))
       factors[(tile_row0 + row) * (op.n / kConfig.tile_n) + task.tile_n] = scale;
   }
   barrier_sync<kHolders>(squares_barrier());
@@ -199,7 +207,7 @@ struct GroupedTile<kOp, kFirst, kEnd, kFactors, false> {
 #pragma unroll
       for (int j = 0; j < kGroups; ++j) finish(values[j], sums + j * 4, op, row, column0 + j * 8 + q * 2);
       const float scale = scale_of_row(values);
-      if (q == 0 && row.is_inside) factors[row.number * (op.n / kConfig.tile_n) + task.tile_n] = scale;
+      if (q == 0 && row.is_inside && has_group<kOp>(op, task)) factors[row.number * (op.n / kConfig.tile_n) + task.tile_n] = scale;
 #pragma unroll
       for (int j = 0; j < kGroups; j += 4) {
         u32 words[4];
@@ -298,7 +306,7 @@ struct GroupedOperand<kOp, kFirst, kEnd, kPart, false> {
     const int q = team_thread() % 4;
     const float scale = scale_of_row(kept);
     float* const factors = static_cast<float*>(const_cast<void*>(op.parts[kPart + 2]));
-    if (q == 0 && row.is_inside)
+    if (q == 0 && row.is_inside && has_group<kOp>(op, task))
       factors[row.number * (op.n / kConfig.tile_n) + task.tile_n] = scale;
     u8* const values = static_cast<u8*>(const_cast<void*>(op.parts[kPart + 1]));
 #pragma unroll
