@@ -128,6 +128,19 @@ def test_kernels_of_the_tests_are_legal(form: str) -> None:
     assert tiling_problem(block(weights="e4m3_g128"), H200, GROUPED[form]) is None
 
 
+@pytest.mark.parametrize("run", ["layer", "mlp", "qkv"])
+def test_a_layer_of_8_bits_is_refused_with_what_there_is_instead(run: str) -> None:
+    layer = {"kind": "decoder-layer", "model": "llama3-8b", "sequences": 1, "max_length": 64, "run": run}
+    with pytest.raises(InvalidInput, match=r"dtype: is fp8_e4m3, but the cache has 16 bits.*decoder-block"):
+        workload_of({**layer, "dtype": "fp8_e4m3"})
+
+
+def test_a_run_without_rotated_heads_may_have_a_scale_per_output_channel() -> None:
+    layer = {"kind": "decoder-layer", "model": "llama3-8b", "sequences": 1, "max_length": 64, "dtype": "bf16"}
+    ops = workload_of({**layer, "run": "mlp", "weights": "e4m3"}).tile_ops
+    assert [[part.name for part in op.epilogue] for op in ops] == [["channel_scale"]] * 2
+
+
 @pytest.mark.parametrize("run", ["mlp", "qkv", "o_proj"])
 def test_a_run_reads_an_input_by_token(run: str) -> None:
     first = workload_of({**BLOCK, "run": run}).tile_ops[0]
