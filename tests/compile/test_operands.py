@@ -10,7 +10,7 @@ import pytest
 from tests.support.cases import H200, wgmma
 from tests.support.emulated.chain import EmulatedChain, plans_of
 from tests.support.lanes import soak_unless
-from tests.support.operands import FAULTS, OTHERS, SWAPPED, block
+from tests.support.operands import FAULTS, GROUP_FAULTS, GROUPED, OTHERS, SWAPPED, block
 from tests.support.reports import report_of
 from tuner.core.legal.legality import tiling_problem
 from tuner.core.problem.workload import Workload
@@ -74,6 +74,26 @@ def test_every_output_of_4_bit_weights_is_right_and_a_forgotten_scale_is_found()
 @pytest.mark.parametrize("fault", soak_unless(lambda number, _: number == 0, FAULTS))
 def test_a_planted_fault_is_found(fault: str) -> None:
     assert sum(num_bad(block(), SWAPPED, (FAULTS[fault],)).values()) > 0
+
+
+def rows_of(form: str) -> int:
+    """More than one tile of rows, most of which are full."""
+    return 77 if form.startswith("wide") else 13
+
+
+@pytest.mark.parametrize("form", soak_unless(lambda number, _: number == 0, GROUPED))
+def test_every_output_with_scales_of_groups_is_right(form: str) -> None:
+    workload, tiling = block(rows_of(form), weights="e4m3_g128"), GROUPED[form]
+    found = num_bad(workload, tiling)
+    assert {"o_proj.group_operand_values", "o_proj.group_operand_values.group_scale_factors"} < set(found)
+    assert set(found.values()) == {0}
+    assert report_of(render(workload, tiling), "sm_90a").resources.spill_bytes == 0
+
+
+@pytest.mark.parametrize("fault", soak_unless(lambda number, _: number < 2, GROUP_FAULTS))
+def test_a_fault_planted_in_scales_of_groups_is_found(fault: str) -> None:
+    form, before, after = GROUP_FAULTS[fault]
+    assert sum(num_bad(block(13, weights="e4m3_g128"), GROUPED[form], ((before, after),)).values()) > 0
 
 
 def test_the_compiler_spills_nothing() -> None:

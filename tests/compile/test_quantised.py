@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.support.cases import H200
+from tests.support.cases import H200, wgmma
 from tests.support.emulated.chain import EmulatedChain, plans_of
 from tests.support.quantised import (
     BLOCK_FAULTS,
@@ -87,6 +87,16 @@ def test_scales_of_blocks_are_applied_and_computed(tiling: str) -> None:
 def test_a_fault_planted_in_scales_of_blocks_is_found(fault: str) -> None:
     tiling = BLOCK_TILINGS["several lines" if "promotion" in fault else "plain"]
     assert num_bad(blocks(), tiling, (BLOCK_FAULTS[fault],)) > 0
+
+
+@pytest.mark.parametrize("swap_ab", [True, pytest.param(False, marks=pytest.mark.soak)])
+def test_a_cta_beyond_the_last_group_stores_no_scale(swap_ab: bool) -> None:
+    """Two CTAs of a cluster have a group each, and there are three; the fourth would be the next row's first."""
+    rows = 16 if swap_ab else 64
+    tiling = wgmma((rows, 256, 128), (rows, 128, 128), swap_ab=swap_ab, cluster_n=2)
+    workload = pair(Scheme.BLOCK, m=13, d=512, hidden=384)
+    assert num_bad(workload, tiling) == 0
+    assert num_bad(workload, tiling, (("if constexpr (kClusterN == 1) return true;", "return true;"),)) > 0
 
 
 # In CI, the faults planted in other scales are found.

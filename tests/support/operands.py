@@ -14,12 +14,42 @@ from tuner.ops.gemm.scaled_chain import scaled_products
 #: Sizes as small as groups of weights allow.
 _SIZES = DecoderModel(hidden=256, intermediate=512, num_heads=4, num_kv_heads=1, head_size=64, eps=1e-5)
 SWAPPED = wgmma(*[(8, 64, 128)] * 4, swap_ab=True)
+#: Kernels of a block with scales of groups: tiles of the normed products have one group of columns.
+GROUPED = {
+    "plain": wgmma((8, 128, 128), (8, 128, 128), (8, 128, 128), (8, 64, 128), swap_ab=True),
+    "several fragments": wgmma(
+        (24, 128, 256), (24, 128, 256), (24, 128, 128), (24, 64, 128), swap_ab=True, num_stages=2
+    ),
+    "two warpgroups": wgmma(*[(16, 128, 128)] * 4, swap_ab=True, num_warps=8),
+    "parts": wgmma(*[(8, 128, 128)] * 4, swap_ab=True, split_k=(2, 1, 2, 1)),
+    "shared k": wgmma(*[(16, 128, 128)] * 4, swap_ab=True, cluster_k=2, num_warps=8),
+    "wide": wgmma((64, 128, 128), (64, 128, 128), (64, 128, 128), (64, 64, 128)),
+    "wide, two warpgroups": wgmma((128, 128, 128), (128, 128, 128), (128, 128, 128), (128, 64, 128), num_warps=8),
+}
 #: Other forms of the block: with parts, with a shared k, without swapped operands, without tensor cores.
 OTHERS = {
     "parts": wgmma((8, 64, 128), (8, 64, 128), (8, 64, 128), (8, 64, 128), swap_ab=True, split_k=(1, 1, 2, 1)),
     "shared k": wgmma(*[(16, 32, 128)] * 4, swap_ab=True, cluster_k=2),
     "wide": wgmma(*[(64, 32, 128)] * 4),
     "simt": simt(*[(4, 16, 512)] * 4, num_warps=4),
+}
+#: Faults of a block with scales of groups, by name: the kernel, and the change in the device text.
+GROUP_FAULTS = {
+    "another row's scale": ("plain", "8 + lane % 4 * 2 + r));", "8 + lane % 4 * 2 + 1 - r));"),
+    "another group's scale stored": ("plain", "(op.n / kConfig.tile_n) + task.tile_n]", "(op.n / kConfig.tile_n)]"),
+    "another group's scale read": ("plain", "inputs[places[i] + block]", "inputs[places[i] + (block ^ 1)]"),
+    "the norm's weights left out": ("plain", "own[r] = out[r] * factor;", "own[r] = out[r];"),
+    "a warp left out of a group": ("plain", "warp < kWarps;", "warp < kWarps - 1;"),
+    "elements of another row": ("plain", "(values + row * op.n", "(values + row / 2 * op.n"),
+    "a residual left out": ("plain", "{ return out + residual; }", "{ return out; }"),
+    "the norm's weight of another column, wide": ("wide", "min(column + c, op.n - 1)", "min(column, op.n - 1)"),
+    "two lanes left out of a group, wide": ("wide", "lanes < 4; lanes *= 2) largest", "lanes < 2; lanes *= 2) largest"),
+    "an element not divided, wide": ("wide", "__fdividef(kept[j + w][1], scale)", "kept[j + w][1]"),
+    "another group's scale read, wide": (
+        "wide",
+        "inputs[rows[i / 2][i % 2] + block]",
+        "inputs[rows[i / 2][i % 2] + (block ^ 1)]",
+    ),
 }
 #: Faults by name: the change in the device text.
 FAULTS = {

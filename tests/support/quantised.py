@@ -53,7 +53,7 @@ GROUP_TILINGS = {
 }
 #: Faults in these, by name: the tiling, and the change in the device text.
 GROUP_FAULTS = {
-    "factors of rows left out": ("plain", "(two[r], up, scale[r],", "(two[r], up, 1.0f,"),
+    "factors of rows left out": ("plain", "(sum, up, scale[r],", "(sum, up, 1.0f,"),
     "the factor of a row for its neighbour": (
         "plain",
         "RowScale<kOp>::of(op, row0 + r)",
@@ -94,10 +94,7 @@ WIDE_FAULTS = {
     "inputs' scale of another row, wide": ("i % 2 * 8, op.m - 1)", "(1 - i % 2) * 8, op.m - 1)"),
     "an element divided by another number": ("__fdividef(values[j + w][1], scale)", "values[j + w][1]"),
     "two lanes left out of a group": ("lanes < 4; lanes *= 2) largest", "lanes < 2; lanes *= 2) largest"),
-    "another group's scale stored, wide": (
-        "(op.n / kConfig.tile_n) + task.tile_n] = scale",
-        "(op.n / kConfig.tile_n)] = scale",
-    ),
+    "another group's scale stored, wide": ("(op.n / kConfig.tile_n) + task.tile_n]", "(op.n / kConfig.tile_n)]"),
 }
 #: The fault: sums stay in the tensor cores until the end.
 UNPROMOTED = (

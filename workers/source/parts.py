@@ -67,26 +67,25 @@ def parts_config(workload: Workload, tiling: Tiling) -> str:
 
 
 def _tiles_config(workload: Workload, tiling: Tiling) -> str:
-    """Which ops have parts that multiply, store or exchange numbers; empty if none has."""
+    """Which ops have parts that multiply, store or watch tiles, or exchange numbers; empty if none has."""
     ops = [[part.kernel for part in op.epilogue] for op in workload.tile_ops]
     if not any(one.has_device_file for kernels in ops for one in kernels):
         return ""
-    multiply, store = (
-        sum(1 << index for index, kernels in enumerate(ops) if any(getattr(one, hook) for one in kernels))
-        for hook in ("multiplies", "stores")
+    has = "".join(
+        f"__device__ constexpr bool part_{hook}(int op) {{ return ({bits} >> op & 1) != 0; }}\n"
+        for hook in ("multiplies", "stores", "watches")
+        for bits in [sum(1 << index for index, kernels in enumerate(ops) if any(getattr(one, hook) for one in kernels))]
     )
     exchanged = [exchanged_numbers(op, team_warps(tiling)) for op in workload.tile_ops]
     numbers = "".join(f"op == {index} ? {count} : " for index, count in enumerate(exchanged) if count)
     return (
-        "#define TUNER_PARTS_OF_TILES\n"
-        f"__device__ constexpr bool part_multiplies(int op) {{ return ({multiply} >> op & 1) != 0; }}\n"
-        f"__device__ constexpr bool part_stores(int op) {{ return ({store} >> op & 1) != 0; }}\n"
+        f"#define TUNER_PARTS_OF_TILES\n{has}"
         f"__device__ constexpr int part_exchanges([[maybe_unused]] int op) {{ return {numbers}0; }}\n"
     )
 
 
 def parts_of_tiles(workload: Workload) -> dict[str, str]:
-    """For `wgmma`: device files of parts that multiply or store tiles, by name, and last the ops that have them."""
+    """For `wgmma`: device files of parts that multiply, store or watch tiles, by name, and the ops that have them."""
     parts = dict.fromkeys(type(part) for op in workload.tile_ops for part in op.epilogue)
     files = {part.wgmma_file(): part.wgmma_text() for part in parts if part.kernel.has_device_file}
     uses = "".join(line for index, op in enumerate(workload.tile_ops) for line in _uses(index, op))
@@ -98,9 +97,10 @@ def _uses(index: int, op: Product) -> Iterator[str]:
     for part in op.epilogue:
         if multiplies := part.kernel.multiplies:
             yield f"template <>\nstruct PartProduct<{index}> : {multiplies}<{index}, {first}> {{}};\n"
-        if stores := part.kernel.stores:
-            base = f"{stores}<{index}, kFirst, kEnd, {first}>"
-            yield f"template <int kFirst, int kEnd>\nstruct PartStore<{index}, kFirst, kEnd> : {base} {{}};\n"
+        for hook, name in (("PartStore", part.kernel.stores), ("PartWatch", part.kernel.watches)):
+            base = f"{name}<{index}, kFirst, kEnd, {first}>"
+            if name:
+                yield f"template <int kFirst, int kEnd>\nstruct {hook}<{index}, kFirst, kEnd> : {base} {{}};\n"
         first += len(part.owns)
 
 

@@ -293,10 +293,17 @@ class DecoderLayer(AttentionSizes, AskedWorkload):
         """The ops of one rank.
 
         Raises:
-            InvalidInput: the model is unknown, the ranks cannot share it, there is an all-reduce inside, a kernel that
-                is not an op is needed after its own qkv, there is no such cache, or no kernel supports such weights.
+            InvalidInput: the model is unknown, the ranks cannot share it, elements have 8 bits, there is an all-reduce
+                inside, a kernel that is not an op is needed after its own qkv, there is no such cache, or no kernel
+                supports such weights.
         """
         sizes, names = shared_model(self.model, self.tp), _OPS[self.run]
+        if self.dtype.sums is not self.dtype:
+            problem = f"is {self.dtype}, but the cache has 16 bits, and attention's output no scales"
+            remedy = (
+                "use 16 bits, e.g. with weights in fewer bits, or decoder-block: the products between two attentions"
+            )
+            raise InvalidInput("dtype", problem, remedy)
         if self.run in _REDUCED:
             check_reduced(self.tp, "qkv_attention, attention, mlp or qkv")
         begins_with_qkv = names[0] == "qkv" and _NAME in names
@@ -306,7 +313,7 @@ class DecoderLayer(AttentionSizes, AskedWorkload):
             )
             raise InvalidInput("rotary", problem, "leave it true, or tune qkv and the rest separately")
         products = block_products(sizes, self.tp, in_runs=self.run not in _REDUCED, stored=stored_fields(self.weights))
-        if self.rotary:
+        if self.rotary and "qkv" in names:
             products["qkv"] = self._turned(products["qkv"])
         if self.run is LayerRun.FROM_QKV:  # its input is an earlier layer's down, not this one's
             products["qkv"] |= {"source": "residual", "norm": "residual"}

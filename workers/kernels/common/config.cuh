@@ -68,10 +68,12 @@ __device__ constexpr bool is_own_task(int op) { return (TUNER_OWN_TASKS >> op & 
 __device__ constexpr bool gathers(int op) { return (TUNER_GATHERS >> op & 1) != 0; }
 
 #ifndef TUNER_PARTS_OF_TILES
-// Whether a part of the op's epilogue multiplies its tiles (`PartProduct`), whether one stores them (`PartStore`), and the
-// fp32 numbers in shared memory for each row of a tile that the warps exchange for it.
+// Whether a part of the op's epilogue multiplies its tiles (`PartProduct`), whether one stores them (`PartStore`) or also
+// gets their elements (`PartWatch`), and the fp32 numbers in shared memory for each row of a tile that the warps exchange
+// for it.
 __device__ constexpr bool part_multiplies(int) { return false; }
 __device__ constexpr bool part_stores(int) { return false; }
+__device__ constexpr bool part_watches(int) { return false; }
 __device__ constexpr int part_exchanges(int) { return 0; }
 #endif
 

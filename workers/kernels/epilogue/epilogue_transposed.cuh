@@ -36,12 +36,11 @@ __device__ __forceinline__ TileColumn tile_column(const OpArgs& op, int column) 
   return found;
 }
 
-// The finished and rounded elements of a column in `row` and the next row, from their accumulators `sums`; `residual`
-// holds their residuals, transposed like the sums.
+// The finished elements of a column in `row` and the next row, from their accumulators `sums`; `residual` holds their
+// residuals, transposed like the sums.
 template <int kOp>
-__device__ __forceinline__ u32 finish_rows(const float* sums, const OpArgs& op, int row, int number, const TileColumn& column,
-                                           const float (&scale)[2], u32 residual) {
-  float out[2];
+__device__ __forceinline__ void finish_rows(float (&out)[2], const float* sums, const OpArgs& op, int row, int number,
+                                            const TileColumn& column, const float (&scale)[2], u32 residual) {
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     const auto up = [&] { return sums[2 + r]; };
@@ -52,7 +51,6 @@ __device__ __forceinline__ u32 finish_rows(const float* sums, const OpArgs& op, 
       out[r] = Residual<kOp>::apply(out[r], Residual<kOp>::widen(residual >> 16 * r));
     out[r] = finish_result<kOp>(out[r], op, row + r, number);
   }
-  return Output<kOp>::narrow_two(out[0], out[1]);
 }
 
 // What one thread needs for the tile's columns that its warp holds.
@@ -103,33 +101,15 @@ struct WarpColumns {
     }
   }
 
-  // The lane's two finished elements of a fragment, without a residual, from the block's sums.
+  // The lane's two finished elements of a fragment, from the block's sums and the lane's residual.
   __device__ __forceinline__ void finish_two(float (&out)[2], const float* sums, const OpArgs& op, const RowNorm& norm,
-                                             int tile_row0, int fragment, int lane) const {
-    float scale[2];
-    row_factors(scale, op, norm, tile_row0, fragment, lane);
-    const float* two = sums + fragment / kFragments * 4 + fragment % kFragments * 2;
-    const int row0 = row(tile_row0, fragment) + lane % 4 * 2, number = column(fragment) + lane / 4;
-    const TileColumn& mine = own[fragment % kFragments];
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      const auto up = [&] { return two[2 + r]; };
-      out[r] = finish_output<kOp>(two[r], up, scale[r], mine.bias[0], mine.bias[1], op, row0 + r, number);
-      out[r] = finish_result<kOp>(out[r], op, row0 + r, number);
-    }
-  }
-
-  // The lane's word of a fragment, transposed, from the block's sums and the lane's residual.
-  __device__ __forceinline__ u32 finish(const float* sums, const OpArgs& op, const RowNorm& norm, int tile_row0, int fragment,
-                                        int lane, u32 residual) const {
-    const int row0 = row(tile_row0, fragment);
+                                             int tile_row0, int fragment, int lane, u32 residual = 0) const {
     float scale[2];
     row_factors(scale, op, norm, tile_row0, fragment, lane);
     if constexpr (Residual<kOp>::is_there()) residual = transpose_fragment(residual);
     const float* two = sums + fragment / kFragments * 4 + fragment % kFragments * 2;
-    const TileColumn& mine = own[fragment % kFragments];
-    const u32 words = finish_rows<kOp>(two, op, row0 + lane % 4 * 2, column(fragment) + lane / 4, mine, scale, residual);
-    return transpose_fragment(words);
+    const int row0 = row(tile_row0, fragment) + lane % 4 * 2, number = column(fragment) + lane / 4;
+    finish_rows<kOp>(out, two, op, row0, number, own[fragment % kFragments], scale, residual);
   }
 };
 
@@ -217,6 +197,14 @@ __device__ __forceinline__ void store_transposed_tile(const float (&acc)[kMaxWgm
   const int tile_row0 = task.tile_m * kConfig.tile_m;
   if constexpr (part_stores(kOp)) return PartStore<kOp, kFirst, kEnd>::store(acc, op, task, norm);
   TransposedSquares<kOp> squares{norm};
+  Watch<kOp, kFirst, kEnd> watch;
+  // The lane's word of a fragment, transposed.
+  const auto finished = [&](const Columns& columns, const float* sums, int block, int fragment, u32 residual) {
+    float out[2];
+    columns.finish_two(out, sums, op, norm, tile_row0, fragment, lane, residual);
+    watch.keep(op, columns, block, fragment, out);
+    return transpose_fragment(Output<kOp>::narrow_two(out[0], out[1]));
+  };
 #pragma unroll
   for (int block = 0; block < Tile::kBlocks; ++block) {
     const int weight_row = (group * Tile::kBlocks + block) * kBlockRows + thread / 32 % 4 * 16;
@@ -234,7 +222,7 @@ __device__ __forceinline__ void store_transposed_tile(const float (&acc)[kMaxWgm
         if (!kIsEarly && loaded == 0)
           columns.load_residuals(residuals, kEndFragment - fragment, op, tile_row0, fragment, lane);
         const u32 residual = kIsEarly ? early.words[words_before + fragment] : residuals[loaded];
-        words[i] = columns.finish(sums, op, norm, tile_row0, fragment, lane, residual);
+        words[i] = finished(columns, sums, block, fragment, residual);
         squares.add(block, first + i, words[i], lane);
       }
       transpose_four(words, q);
@@ -249,7 +237,7 @@ __device__ __forceinline__ void store_transposed_tile(const float (&acc)[kMaxWgm
       if (!kIsEarly && loaded == 0)
         columns.load_residuals(residuals, kEndFragment - fragment, op, tile_row0, fragment, lane);
       const u32 residual = kIsEarly ? early.words[words_before + fragment] : residuals[loaded];
-      const u32 two = columns.finish(sums, op, norm, tile_row0, fragment, lane, residual);
+      const u32 two = finished(columns, sums, block, fragment, residual);
       squares.add(block, fragment, two, lane);
       const long long row = columns.row(tile_row0, fragment) + lane / 4;
       const int column = columns.column(fragment);
@@ -257,5 +245,8 @@ __device__ __forceinline__ void store_transposed_tile(const float (&acc)[kMaxWgm
         store_finished<kOp>(op, norm, row * op.n + column + q * 2, two);
     }
   }
-  if (team_thread() < Tile::kHolders) squares.template leave<kFirst, kEnd>(op, tile_row0, squares_barrier());
+  if (team_thread() < Tile::kHolders) {
+    squares.template leave<kFirst, kEnd>(op, tile_row0, squares_barrier());
+    watch.leave(op, task, norm);
+  }
 }

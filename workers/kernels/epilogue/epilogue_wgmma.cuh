@@ -85,10 +85,28 @@ __device__ __forceinline__ void load_residuals(u32 (&words)[kRoom], int count, c
   }
 }
 
-// Two adjacent elements of a row, finished and rounded, from the sums of group j. If loads are batched, `word` is their
-// residual; otherwise it is loaded here.
-template <int kOp>
-__device__ __forceinline__ u32 finish_two(const float* sums, const OpArgs& op, const TileRow& row, int column, u32 word) {
+// Also gets the finished elements of an op's tiles that these functions store: a struct of a part of its epilogue.
+template <int kOp, int kFirst, int kEnd>
+struct PartWatch;
+
+// The op's `PartWatch`, if it has one.
+template <int kOp, int kFirst, int kEnd, bool kIsThere = part_watches(kOp)>
+struct Watch {
+  // Two elements of group `group` of a row; with swapped operands, of a fragment of a block.
+  template <class Place>
+  __device__ __forceinline__ void keep(const OpArgs&, const Place&, int, int, const float (&)[2]) {}
+  // Called once a row is complete; with swapped operands, a tile, by all threads that hold part of it.
+  template <class Place>
+  __device__ __forceinline__ void leave(const OpArgs&, const Task&, const Place&) const {}
+};
+template <int kOp, int kFirst, int kEnd>
+struct Watch<kOp, kFirst, kEnd, true> : PartWatch<kOp, kFirst, kEnd> {};
+
+// Two adjacent elements of a row, finished and rounded, from the sums of group `group`; `watch` also gets them. If loads
+// are batched, `word` is their residual; otherwise it is loaded here.
+template <int kOp, class Watching = Watch<kOp, 0, 0, false>>
+__device__ __forceinline__ u32 finish_two(const float* sums, const OpArgs& op, const TileRow& row, int column, u32 word,
+                                          Watching&& watch = {}, int group = 0) {
   constexpr OpConfig kConfig = kOps[kOp];
   constexpr int kUp = kConfig.tile_n / 2;  // distance from a gate's sum to its up projection's
   float bias[2][2] = {}, residual[2] = {};
@@ -110,6 +128,7 @@ __device__ __forceinline__ u32 finish_two(const float* sums, const OpArgs& op, c
     if constexpr (Residual<kOp>::is_there() && !Residual<kOp>::is_of_sums()) out[c] = Residual<kOp>::apply(out[c], residual[c]);
     out[c] = finish_result<kOp>(out[c], op, row.number, column + c);
   }
+  watch.keep(op, row, group, column, out);
   return Output<kOp>::narrow_two(out[0], out[1]);
 }
 
@@ -166,6 +185,7 @@ __device__ __forceinline__ void store_wgmma_tile(const float (&acc)[kMaxWgmmaAcc
   constexpr int kInFours = kFirst + (kEnd - kFirst) / 4 * 4, kBatch = kResidualsInFlight<kOp>;
   const int thread = team_thread(), group = thread / 128, lane = thread % 32, q = lane % 4;
   const int column0 = task.tile_n * kOps[kOp].tile_n;
+  Watch<kOp, kFirst, kEnd> watch;
 #pragma unroll
   for (int block = 0; block < Tile::kBlocks; ++block) {
     const int warp_row = (group * Tile::kBlocks + block) * kBlockRows + thread / 32 % 4 * 16;
@@ -185,7 +205,7 @@ __device__ __forceinline__ void store_wgmma_tile(const float (&acc)[kMaxWgmmaAcc
           const int column = column0 + (j + i) * 8 + q * 2, loaded = (j + i - kFirst) % kBatch;
           if (!kIsEarly && loaded == 0) load_residuals<kOp>(residuals, kEnd - j - i, op, row, column);
           const u32 residual = kIsEarly ? early.words[words_before + j + i] : residuals[loaded];
-          words[i] = finish_two<kOp>(sums + (j + i) * 4, op, row, column, residual);
+          words[i] = finish_two<kOp>(sums + (j + i) * 4, op, row, column, residual, watch, j + i);
           squares.add(block, half, words[i]);
         }
         transpose_four(words, q);
@@ -198,10 +218,11 @@ __device__ __forceinline__ void store_wgmma_tile(const float (&acc)[kMaxWgmmaAcc
         const int column = column0 + j * 8 + q * 2, loaded = (j - kFirst) % kBatch;
         if (!kIsEarly && loaded == 0) load_residuals<kOp>(residuals, kEnd - j, op, row, column);
         const u32 residual = kIsEarly ? early.words[words_before + j] : residuals[loaded];
-        const u32 two = finish_two<kOp>(sums + j * 4, op, row, column, residual);
+        const u32 two = finish_two<kOp>(sums + j * 4, op, row, column, residual, watch, j);
         squares.add(block, half, two);
         if (row.is_inside && column < op.n) store_finished<kOp>(op, norm, row.first + column, two);
       }
+      watch.leave(op, task, row);
       if constexpr (kChainOps[kOp].squares) {
         const int row_of_matrix = task.tile_m * kOps[kOp].tile_m + row_in_tile;
         leave_squares(norm, row_of_matrix, row.is_inside, squares.of_row[block][half]);

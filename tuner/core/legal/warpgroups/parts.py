@@ -33,7 +33,7 @@ def operands_problem(workload: Workload, tiling: Tiling) -> str | None:
             has = f"{op.name} has the part {part.name}"
             if part.kernel.is_swapped:
                 return f"{has}, which needs swapped operands: use swap_ab true"
-            if part.kernel.stores and shares_sums:
+            if part.kernel.needs_tile and shares_sums:
                 return f"{has}, which stores whole rows of a tile, and each CTA has some columns: use swap_ab true"
     return None
 

@@ -12,6 +12,7 @@ from tuner.core.problem.epilogue.residual import Residual
 from tuner.core.problem.epilogue.row_scale import RowScale
 from tuner.core.problem.epilogue.scales.block_scale import BlockScale, InputScale
 from tuner.core.problem.epilogue.scales.channel_scale import ChannelScale
+from tuner.core.problem.epilogue.scales.group_operand import GroupOperand
 from tuner.core.problem.epilogue.scales.group_scale import GroupScale
 from tuner.core.problem.epilogue.scales.operand import Operand
 from tuner.core.problem.epilogue.scales.output_scale import OutputScale
@@ -19,7 +20,7 @@ from tuner.core.problem.epilogue.turn import Turn
 
 __all__ = ["PARTS", "AddedPart", "Argument", "Part", "Product", "Stage", "parts_of"]
 
-keep_own(ChannelScale, Operand, OutputScale, BlockScale, InputScale, GroupScale)
+keep_own(ChannelScale, Operand, OutputScale, BlockScale, InputScale, GroupScale, GroupOperand)
 
 #: The program's own parts, in the order in which a kernel executes them.
 PARTS: tuple[Part, ...] = (RowScale(), Norm(), Bias(), Turn(), Activate(), Gate(), Residual())

@@ -29,11 +29,18 @@ class KernelPart:
     multiplies: str = ""
     #: The struct in that file that finishes and stores tiles instead: `PartStore` in epilogue_wgmma.cuh.
     stores: str = ""
+    #: The struct in that file that also gets the finished elements of tiles: `PartWatch` in epilogue_wgmma.cuh.
+    watches: str = ""
 
     @property
     def has_device_file(self) -> bool:
         """Whether there is such a file."""
-        return bool(self.multiplies or self.stores)
+        return bool(self.multiplies or self.needs_tile)
+
+    @property
+    def needs_tile(self) -> bool:
+        """Whether a CTA must finish whole rows of a tile, with all warps."""
+        return bool(self.stores or self.watches)
 
     @property
     def problem(self) -> str:

@@ -73,8 +73,8 @@ class Residual(Part):
 
     def is_in_library(self, op: Product) -> bool:
         """Whether the library applies the residual: it adds one before its activation, so only without an
-        activation."""
-        return op.activation is Activation.IDENTITY
+        activation, and to no product of operands with scales along k."""
+        return op.activation is Activation.IDENTITY and not any(part.is_in_front for part in op.epilogue)
 
     def words(self, op: Product) -> Mapping[str, str]:
         return {"adds": residual_of(op)}

@@ -18,6 +18,7 @@ import cupy
 
 from tuner.core.problem.dtype import Dtype
 from tuner.core.problem.epilogue.scales.block_scale import BlockScale
+from tuner.core.problem.epilogue.scales.group_operand import GroupOperand
 from tuner.core.problem.epilogue.scales.group_scale import BLOCK, GroupScale
 from tuner.core.problem.tile_op import TileOp
 from tuner.core.problem.workload import Workload
@@ -46,12 +47,18 @@ def is_block_scaled(op: TileOp) -> bool:
 
 
 class LaidScales:
-    """Scales of ops' outputs in the library's layout."""
+    """Scales of ops' outputs, or of operands beside them, in the library's layout."""
 
     def __init__(self, workload: Workload) -> None:
-        grouped = (op for op in workload.tile_ops if any(isinstance(part, GroupScale) for part in op.epilogue))
-        #: [n / 128, rows] by op, written by the kernel behind its product.
-        self.made = {op.name: cupy.ones((op.n // BLOCK, _room(op.m)), cupy.float32) for op in grouped}
+        parts = ((op, part) for op in workload.tile_ops for part in op.epilogue)
+        #: [n / 128, rows] by scaled tensor, written by the kernel behind its op's product.
+        self.made = {
+            part.values_of(op.name) if isinstance(part, GroupOperand) else op.name: cupy.ones(
+                (op.n // BLOCK, _room(op.m)), cupy.float32
+            )
+            for op, part in parts
+            if isinstance(part, GroupOperand | GroupScale)
+        }
 
 
 class BlockGemm(LibraryGemm):

@@ -8,7 +8,9 @@ from typing import Any
 import cupy
 
 from tuner.core.problem.epilogue import AddedPart, Part, Product
+from tuner.core.problem.epilogue.scales.group_operand import GroupOperand
 from tuner.core.problem.epilogue.scales.group_scale import GroupScale
+from tuner.core.problem.epilogue.scales.operand import Operand
 from tuner.core.problem.tile_op import TileOp
 from tuner.core.problem.workload import Dtype, Workload
 from tuner.errors import WorkerError
@@ -28,7 +30,7 @@ _MAX_THREADS = 1024
 _SCALED = {"row_scale", "channel_scale", "activation", "gated", "output_scale"}
 _FACTORS = ("channel_scale_factors", "output_scale_factor")
 #: The parts that the kernel for a residual stream applies, and those of them that the kernel for sums does not apply.
-_STREAMED = {"row_scale", "channel_scale", "residual", "operand"}
+_STREAMED = {"row_scale", "channel_scale", "residual", Operand.name, GroupOperand.name}
 _OF_STREAM = _STREAMED - _SCALED
 #: The parts that the kernel for scales of groups applies.
 _GROUPED = {"row_scale", "channel_scale", "activation", "gated", GroupScale.name}
@@ -142,10 +144,17 @@ class LibraryParts:
         if (stored := op.stored_in(self._dtype)) is not self._dtype.sums:
             raise WorkerError(f"{op.name}: no library kernel for {self._dtype} has a residual stream of {stored}")
         factors, eps = self._norms.get(op.name, (None, 0.0))
-        given = [buffer.parts.get(name, 0) for name in ("channel_scale_factors", "operand_factors", "operand_values")]
-        addresses = (sums, buffer.c, self._row_scale(op, buffer), given[0], buffer.residual, *given[1:])
+        laid = self._scales.made.get(GroupOperand.values_of(op.name))
+        part = Operand if laid is None else GroupOperand
+        channels, *operand = (
+            buffer.parts.get(name, 0)
+            for name in ("channel_scale_factors", *(f"{part.name}_{own}" for own in ("factors", "values", "scales")))
+        )
+        scales, room = (0, 0) if laid is None else (int(laid.data.ptr), laid.shape[1])
+        addresses = (sums, buffer.c, self._row_scale(op, buffer), channels, buffer.residual, *operand, scales)
         norms = 0 if factors is None else int(factors.data.ptr)
-        args = (*map(cupy.uint64, (*addresses, norms)), cupy.float32(eps), cupy.uint32(op.m), cupy.uint32(op.n))
+        sizes = map(cupy.uint32, (room, op.m, op.n))
+        args = (*map(cupy.uint64, (*addresses, norms)), cupy.float32(eps), *sizes)
         threads = min(_MAX_THREADS, 32 * -(-op.n // (32 * EPILOGUE_WIDTH)))
         self._tools.get_function(kernel_of("tuner_scaled_stream", self._dtype))((op.m,), (threads,), args)
 
@@ -156,7 +165,8 @@ def _name_of(part: Part) -> str:
 
 def has_sums(op: TileOp, dtype: Dtype) -> bool:
     """Whether the library's product only computes sums, from which a kernel makes C."""
-    is_scaled = dtype.sums is not dtype and (op.stored_in(dtype) is not dtype.sums or bool(split_epilogue(op)[1]))
+    is_left = bool(split_epilogue(op)[1]) or op.norm not in ("", op.source)
+    is_scaled = dtype.sums is not dtype and (op.stored_in(dtype) is not dtype.sums or is_left)
     return op.rows_per_column > 1 or is_scaled
 
 

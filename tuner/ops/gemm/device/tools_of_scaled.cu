@@ -126,9 +126,27 @@ struct Stream {
   SumBits* to;
   const float* factors;  // factors of columns, for the operand
   Bits* operand;
+  float* scales;  // of the operand's groups of 128 columns: [m, n / 128], and in the library's layout [n / 128, room]
+  float* laid;
+  u32 room;
   float* norms;  // factors of rows: 1 / sqrt(mean(x^2) + eps)
   float eps;
 };
+
+// The scale of the 128 columns that 16 lanes have, which is stored; n is a multiple of 128.
+template <int kWidth>
+__device__ __forceinline__ float scale_of_lanes(const Stream& stream, const float (&values)[kWidth], u32 row, u32 column,
+                                                u32 groups) {
+  u32 most = __float_as_uint(1e-10f);  // as an integer, so that a NaN is larger than any number
+#pragma unroll
+  for (int c = 0; c < kWidth; ++c) most = max(most, __float_as_uint(values[c]) & 0x7FFFFFFFu);
+  const u32 lanes = 0xFFFFu << (threadIdx.x & 16);
+  for (int distance = 8; distance > 0; distance /= 2) most = max(most, __shfl_xor_sync(lanes, most, distance));
+  const float scale = __uint_as_float(most) / 448.0f;
+  const u32 group = column / 128;
+  if (column % 128 == 0) stream.scales[row * groups + group] = stream.laid[group * stream.room + row] = scale;
+  return scale;
+}
 
 // One CTA per row: C = sums + residual, the operand of the next products, and the factor of the row's norm. kWidth
 // columns at a time.
@@ -149,8 +167,11 @@ __device__ void add_to_stream(const Scaled& s, const Stream& stream) {
       const float value = values[c] + Sum::widen(more.bits[c]);
       out.bits[c] = static_cast<SumBits>(Sum::narrow(value));
       total += Sum::widen(out.bits[c]) * Sum::widen(out.bits[c]);
-      if (stream.operand) operand.bits[c] = narrow(value * stream.factors[column + c]);
+      values[c] = stream.operand ? value * stream.factors[column + c] : 0.0f;
     }
+    const float scale = stream.scales ? scale_of_lanes(stream, values, row, column, s.n / 128) : 1.0f;
+#pragma unroll
+    for (int c = 0; c < kWidth; ++c) operand.bits[c] = narrow(stream.scales ? __fdividef(values[c], scale) : values[c]);
     *reinterpret_cast<Vector<SumBits, kWidth>*>(stream.to + at) = out;
     if (stream.operand) *reinterpret_cast<Vector<Bits, kWidth>*>(stream.operand + at) = operand;
   }
@@ -165,10 +186,11 @@ __device__ void add_to_stream(const Scaled& s, const Stream& stream) {
 
 extern "C" __global__ void TUNER_KERNEL(tuner_scaled_stream)(const SumBits* sums, SumBits* out, const float* row_scale,
                                                              const float* channels, const SumBits* residual,
-                                                             const float* factors, Bits* operand, float* norms, float eps,
-                                                             u32 m, u32 n) {
+                                                             const float* factors, Bits* operand, float* scales,
+                                                             float* laid, float* norms, float eps, u32 room, u32 m,
+                                                             u32 n) {
   const Scaled scaled{sums, row_scale, channels, nullptr, m, n, 0, 0};
-  const Stream stream{residual, out, factors, operand, norms, eps};
+  const Stream stream{residual, out, factors, operand, scales, laid, room, norms, eps};
   if (n % 8 == 0) {
     add_to_stream<8>(scaled, stream);
   } else {

@@ -14,6 +14,7 @@ from tuner.core.problem.dtype import Dtype
 from tuner.core.problem.epilogue.added import AddedPart, Own
 from tuner.core.problem.epilogue.kernel import KernelPart
 from tuner.core.problem.epilogue.part import Broken, Draws, Product, Stage
+from tuner.core.problem.epilogue.scales.group_operand import GroupOperand
 from tuner.core.problem.epilogue.scales.group_scale import BLOCK, GroupScale
 from tuner.core.problem.epilogue.sums import Tensors
 from tuner.core.problem.ops.dataflow import Read
@@ -65,8 +66,8 @@ class BlockScale(AddedPart):
             if size % BLOCK and (field == "k" or self.operands(op)):
                 problem = f"is {size}, but {self.name} has a scale for {self._shared}"
                 found.append((field, problem, f"use a multiple of {BLOCK}"))
-        if op.weights or op.norm or op.row_scale:
-            what = f"weights in {op.weights}" if op.weights else "a norm" if op.norm else "a row scale"
+        if op.weights or op.row_scale:
+            what = f"weights in {op.weights}" if op.weights else "a row scale"
             found.append(("epilogue", f"has {self.name} and {what}", "leave one of them out"))
         return found
 
@@ -74,11 +75,12 @@ class BlockScale(AddedPart):
         if not dtype.row.fp8_kind:
             problem = f"has {self.name}, the scales of 8-bit operands, and the dtype is {dtype}"
             return [("epilogue", problem, f"use {Dtype.FP8_E4M3}{self._instead}")]
-        source: Any = next((one for one in ops if one.name == op.source), None)
-        if source is None or any(isinstance(part, GroupScale) for part in getattr(source, "epilogue", ())):
+        made = {tensor.name for one in ops for tensor in one.made}
+        if GroupScale.factors_of(op.source) in made or op.source not in {*made, *(one.name for one in ops)}:
             return []
         problem = f"reads {op.source}, which is stored without scales of groups"
-        return [("epilogue", problem, f"give {op.source} the part {GroupScale.name}")]
+        remedy = f"give {op.source} the part {GroupScale.name}, or read the values of a part {GroupOperand.name}"
+        return [("epilogue", problem, remedy)]
 
     def multiplied(self, op: Product, tensors: Tensors, xp: ArrayModule, a: Array, w: Array) -> tuple[Array, Array]:
         of_weights, of_inputs = (tensors[self.tensor_name(op, own)].values for own in self.owns)

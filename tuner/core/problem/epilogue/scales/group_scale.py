@@ -20,6 +20,32 @@ BLOCK = 128
 LEAST_SIZE = 1e-10
 
 
+def grouped(xp: ArrayModule, values: Array, error: Array) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+    """The scales of groups of values [rows, columns], and the values divided by them, each with its maximum error."""
+    groups = (values.shape[0], values.shape[1] // BLOCK, BLOCK)
+    largest = Dtype.FP8_E4M3.row.largest
+    assert largest is not None, "8-bit elements saturate"
+    sizes = xp.maximum(xp.abs(values).reshape(groups).max(axis=2), LEAST_SIZE)
+    factors = sizes / largest
+    of_factors = error.reshape(groups).max(axis=2) / largest + EPILOGUE_ERROR * factors
+    whole, off = (xp.repeat(one, BLOCK, axis=1) for one in (factors, of_factors))
+    divided = values / whole
+    return (factors, of_factors), (divided, error / whole + xp.abs(divided) * (off / whole))
+
+
+def misplaced(part: AddedPart, tensor: str, ops: Sequence[Op], dtype: Dtype) -> list[Broken]:
+    """Why a part cannot store a tensor with scales of groups: elements have other bits, or an op reads it without."""
+    if not dtype.row.fp8_kind:
+        problem = f"has {part.name}, which stores 8 bits, and the dtype is {dtype}"
+        return [("epilogue", problem, f"use {Dtype.FP8_E4M3}")]
+    for other in ops:
+        scaled = any(own.role is Role.INPUT for part in getattr(other, "epilogue", ()) for own in part.owns)
+        if tensor in other.read_names and not scaled:
+            problem = f"stores scales of groups, which {other.name} does not read"
+            return [("epilogue", problem, f"give {other.name} the part block_scale or input_scale")]
+    return []
+
+
 @dataclass(frozen=True, kw_only=True)
 class GroupScale(AddedPart):
     """Elements are divided by their group's scale, the largest magnitude over the largest number of the element type;
@@ -52,28 +78,13 @@ class GroupScale(AddedPart):
         return found
 
     def misplaced(self, op: Product, ops: Sequence[Op], dtype: Dtype) -> list[Broken]:
-        if not dtype.row.fp8_kind:
-            problem = f"has {self.name}, which stores 8 bits, and the dtype is {dtype}"
-            return [("epilogue", problem, f"use {Dtype.FP8_E4M3}")]
-        for other in ops:
-            scaled = any(own.role is Role.INPUT for part in getattr(other, "epilogue", ()) for own in part.owns)
-            if op.name in other.read_names and not scaled:
-                problem = f"stores scales of groups, which {other.name} does not read"
-                return [("epilogue", problem, f"give {other.name} the part block_scale or input_scale")]
-        return []
+        return misplaced(self, op.name, ops, dtype)
 
     def made(self, op: Product, sums: Sums, tensors: Tensors) -> Mapping[str, tuple[Array, Array]]:
         """The scales, by which it divides the values."""
-        xp, groups = sums.xp, (op.m, op.n // BLOCK, BLOCK)
-        largest = Dtype.FP8_E4M3.row.largest
-        assert largest is not None, "8-bit elements saturate"
-        sizes = xp.maximum(xp.abs(sums.values).reshape(groups).max(axis=2), LEAST_SIZE)
-        factors = sizes / largest
-        error = sums.error.reshape(groups).max(axis=2) / largest + EPILOGUE_ERROR * factors
-        whole, off = (xp.repeat(one, BLOCK, axis=1) for one in (factors, error))
-        values = sums.values / whole
-        sums.replace(values, sums.error / whole + xp.abs(values) * (off / whole))
-        return {self.tensor_name(op, self.owns[0]): (factors, error)}
+        scales, divided = grouped(sums.xp, sums.values, sums.error)
+        sums.replace(*divided)
+        return {self.tensor_name(op, self.owns[0]): scales}
 
     def apply(self, op: Product, sums: Sums, tensors: Tensors) -> None:
         """Adds the rounding of a library whose kernel reads stored sums; `made` divides."""
