@@ -4,9 +4,10 @@ python -m benchmarks.conv.network [--images 1] [--trials 60] [--seconds 280] [--
 
 A separate service tunes the ten kinds of parts (the first convolution with its pool, eight kinds of blocks, the average
 pool with the classifier) in short bursts, a pack is made of them, and examples/resnet.py runs it in a CUDA graph,
-compared with cuDNN's fused convolutions and torch.compile: the whole network, and what each part adds to it. An existing pack is reused, as are
-finished jobs of an interrupted run, whose data is next to the packs. The searches get the part of `--seconds` that the
-finals and the example leave. If `torch.compile` does not end in time, the row is without it.
+compared with cuDNN's fused convolutions and torch.compile: the whole network, and what each part adds to it. An
+existing pack is reused, as are finished jobs of an interrupted run, whose data is next to the packs. The searches get
+the part of `--seconds` that the finals and the example leave. If `torch.compile` does not end in time, the row is
+without it.
 """
 
 from __future__ import annotations
