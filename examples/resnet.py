@@ -1,19 +1,22 @@
-"""ResNet-50 whose blocks are tuner's launches, in a CUDA graph, compared with PyTorch's best.
+"""ResNet-50 whose parts are tuner's launches, in a CUDA graph, compared with PyTorch's best.
 
     tuner-client tune-model examples/resnet50.json --m 1 -o resnet.tunerpack
     python examples/resnet.py --pack resnet.tunerpack --images 1
 
-The sixteen blocks of the four stages are programs of the pack: three convolutions with bias and ReLU, the added image,
-and in a stage's first block the convolution of that image, in one launch or a few. PyTorch computes the first
-convolution, the pools and the classifier, and blocks for which the pack uses the library or has no program.
+Each part is a program of the pack, in one launch or a few: the first convolution with its max pool; the sixteen blocks
+of the four stages, each three convolutions with bias and ReLU, the added image, and in a stage's first block the
+convolution of that image; and the average pool with the classifier. PyTorch computes the parts for which the pack uses
+the library or has no program. The first program reads pixels of four channels: images are copied with a channel of
+zeros, which is part of the measured time.
 
-The model has random weights, with batch norm folded into filters and biases. PyTorch's best is the faster of cuDNN's
-fused convolutions (benchmark on, channels last) and, unless `--no-compile`, `torch.compile` with max-autotune, each in
-a CUDA graph. The output is the microseconds per inference, all timed in the same rounds, and of what is outside of the
-blocks; the relative distance of the scores from PyTorch's; and whether the top class is the same. `--json` is written
-before `torch.compile`, which takes minutes, and again after it.
+The model has random weights, with batch norm folded into filters and biases. PyTorch's best is the fastest of cuDNN's
+fused convolutions (benchmark on, channels last), the same with images of four channels, and, unless `--no-compile`,
+`torch.compile` with max-autotune, each in a CUDA graph. The output is the microseconds per inference, all timed in the
+same rounds, and of each part, as the difference of two graphs, one of which ends before that part; the relative
+distance of the scores from PyTorch's; and whether the top class is the same. `--json` is written before
+`torch.compile`, which takes minutes, and again after it.
 
-Without a GPU, `--formula` computes the blocks with PyTorch's convolutions instead of the launches, which tests the
+Without a GPU, `--formula` computes the parts with PyTorch's operators instead of the launches, which tests the
 replacement but not the times.
 """
 
@@ -24,6 +27,7 @@ import json
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +41,8 @@ WIDEN, STEM, CLASSES = 4, 64, 1000
 #: Maximum relative error of a correct result: sixteen blocks, each rounded to fp16.
 MOST_ERROR = 2e-2
 ROUNDS, REPLAYS = 40, 5
-#: The first convolution, the pools and the classifier, which PyTorch computes in all ways but torch.compile's.
-OUTSIDE = "outside"
+#: Channels of the first convolution's images, and with the channel of zeros that makes a pixel 8 bytes.
+COLOURS, WIDE_COLOURS = 3, 4
 
 
 def convolution(channels: int, filters: int, kernel: int, stride: int = 1, gain: float = 1.0) -> nn.Conv2d:
@@ -76,30 +80,60 @@ class Bottleneck(nn.Module):
         return fused(self.conv3, fused(self.conv2, fused(self.conv1, x)), added)
 
 
+class Stem(nn.Module):
+    """The first convolution and the max pool. `is_wide`: it first copies images, with a channel of zeros."""
+
+    def __init__(self, *, is_wide: bool = False) -> None:
+        super().__init__()
+        self.conv = convolution(WIDE_COLOURS if is_wide else COLOURS, STEM, 7, 2)
+        self.pool = nn.MaxPool2d(3, 2, 1)
+        self.widened: torch.Tensor | None = None
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return self.pool(fused(self.conv, self.widen(images) if self.conv.in_channels == WIDE_COLOURS else images))
+
+    def widen(self, images: torch.Tensor) -> torch.Tensor:
+        """The images with a channel of zeros, always in the same memory."""
+        if self.widened is None:
+            self.widened = nn.functional.pad(images, (0, 0, 0, 0, 0, 1)).to(memory_format=torch.channels_last)
+        self.widened[:, :COLOURS].copy_(images)
+        return self.widened
+
+    def of_wide_images(self) -> Stem:
+        """The same for images with a channel of zeros."""
+        made = Stem(is_wide=True).to(self.conv.weight)
+        with torch.no_grad():
+            made.conv.weight.copy_(nn.functional.pad(self.conv.weight, (0, 0, 0, 0, 0, 1)))
+            made.conv.bias.copy_(self.conv.bias)
+        return made.to(memory_format=torch.channels_last)
+
+
+class Head(nn.Module):
+    """The average pool and the classifier, which is a convolution of one pixel."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.classes = nn.Linear(channels, CLASSES)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.classes(x.mean((2, 3)))
+
+
 class ResNet50(nn.Module):
     """Takes images [n, 3, 224, 224]."""
 
-    def __init__(self) -> None:
+    def __init__(self, parts: Sequence[nn.Module] = ()) -> None:
+        """Of `parts`, or with random weights."""
         super().__init__()
-        self.stem = convolution(3, STEM, 7, 2)
-        self.pool = nn.MaxPool2d(3, 2, 1)
         blocks, channels = list[nn.Module](), STEM
-        for stage, (count, width) in enumerate(STAGES):
+        for stage, (count, width) in enumerate(STAGES if not parts else ()):
             for place in range(count):
                 blocks.append(Bottleneck(channels, width, 2 if stage > 0 and place == 0 else 1))
                 channels = WIDEN * width
-        self.blocks = nn.Sequential(*blocks)
-        self.classes = nn.Linear(channels, CLASSES)
+        self.parts = nn.Sequential(*(parts or [Stem(), *blocks, Head(channels)]))
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        x = self.pool(fused(self.stem, images))
-        for block in self.blocks:
-            x = block(x)
-        return self.scores(x)
-
-    def scores(self, x: torch.Tensor) -> torch.Tensor:
-        """The classes' scores of the last block's images."""
-        return self.classes(x.mean((2, 3)))
+        return self.parts(images)
 
 
 def pixels(image: torch.Tensor) -> torch.Tensor:
@@ -107,84 +141,106 @@ def pixels(image: torch.Tensor) -> torch.Tensor:
     return image.permute(0, 2, 3, 1).reshape(-1, image.shape[1])
 
 
-def tensors_of(block: Bottleneck) -> dict[str, torch.Tensor]:
+def tensors_of(part: nn.Module) -> dict[str, torch.Tensor]:
     """Filters [filters, kernel x kernel x channels] and biases, by the names of the program."""
     found = {}
-    for name, conv in block.named_children():
-        found[f"{name}.w"] = conv.weight.detach().permute(0, 2, 3, 1).reshape(conv.out_channels, -1).contiguous()
-        found[f"{name}.bias"] = conv.bias.detach()
+    for name, layer in part.named_children():
+        if (weight := getattr(layer, "weight", None)) is None:
+            continue
+        filters = weight.detach().permute(0, 2, 3, 1) if weight.dim() == 4 else weight.detach()
+        found[f"{name}.w"] = filters.reshape(len(weight), -1).contiguous()
+        found[f"{name}.bias"] = layer.bias.detach()
     return found
 
 
-class OfPack(nn.Module):
-    """A block computed by a pack's program, which writes to an image of its own."""
+def ops_of(part: nn.Module) -> tuple[str, ...]:
+    """The names of the program's ops, the one that writes its output last."""
+    if isinstance(part, Head):
+        return ("pool", "classes")
+    names = [name for name, _ in part.named_children()]
+    return tuple(sorted(names, key=lambda name: name == "conv3"))
 
-    def __init__(self, program: Any, block: Bottleneck, like: torch.Tensor) -> None:
+
+class OfPack(nn.Module):
+    """A part computed by a pack's program, which writes to a tensor of its own."""
+
+    def __init__(self, program: Any, part: nn.Module, like: torch.Tensor) -> None:
+        """`like`: what the part makes."""
         super().__init__()
-        self.program, self.weights = program, tensors_of(block)
-        n, _, height, _ = like.shape
-        size = -(-height // block.conv2.stride[0])
-        made = torch.empty(n, block.conv3.out_channels, size, size, dtype=like.dtype, device=like.device)
-        self.out = made.to(memory_format=torch.channels_last)
+        self.program, self.weights, self.output = program, tensors_of(part), ops_of(part)[-1]
+        self.widen = part.widen if isinstance(part, Stem) else lambda x: x
+        self.out = torch.empty_like(like)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        self.program({**self.weights, "x": pixels(x), "conv3": pixels(self.out)})
+        out = pixels(self.out) if self.out.dim() == 4 else self.out
+        self.program({**self.weights, "x": pixels(self.widen(x)), self.output: out})
         return self.out
 
 
 @dataclass(frozen=True)
 class Formula:
-    """Replaces a program on any device; computes the same with PyTorch's convolutions."""
+    """Replaces a program on any device; computes the same with PyTorch's operators."""
 
-    block: Bottleneck
+    part: nn.Module
     shape: tuple[int, ...]
 
     def __call__(self, tensors: dict[str, torch.Tensor]) -> None:
-        n, channels, height, width = self.shape
-        x = tensors["x"].reshape(n, height, width, channels).permute(0, 3, 1, 2)
+        n, _, height, width = self.shape
+        x = tensors["x"].reshape(n, height, width, -1).permute(0, 3, 1, 2)
+        output = ops_of(self.part)[-1]
+        if isinstance(self.part, Head):
+            made = nn.functional.linear(x.mean((2, 3)), tensors["classes.w"], tensors["classes.bias"])
+            tensors[output].copy_(made)
+            return
         by: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {}
-        for name, conv in self.block.named_children():
+        for name, conv in ((name, one) for name, one in self.part.named_children() if isinstance(one, nn.Conv2d)):
             kernel = conv.kernel_size[0]
             weight = tensors[f"{name}.w"].reshape(conv.out_channels, kernel, kernel, -1).permute(0, 3, 1, 2)
             bias, form = tensors[f"{name}.bias"], (conv.stride, conv.padding)
             by[name] = lambda a, w=weight, b=bias, f=form: nn.functional.conv2d(a, w, b, *f)
-        inside = torch.relu(by["conv2"](torch.relu(by["conv1"](x))))
-        made = torch.relu(by["conv3"](inside) + (by["shortcut"](x) if "shortcut" in by else x))
-        tensors["conv3"].copy_(pixels(made.contiguous(memory_format=torch.channels_last)))
+        if isinstance(self.part, Stem):
+            made = self.part.pool(torch.relu(by["conv"](x)))
+        else:
+            inside = torch.relu(by["conv2"](torch.relu(by["conv1"](x))))
+            made = torch.relu(by["conv3"](inside) + (by["shortcut"](x) if "shortcut" in by else x))
+        tensors[output].copy_(pixels(made.contiguous(memory_format=torch.channels_last)))
 
 
-def program_of(pack: Any, block: Bottleneck, shape: Sequence[int]) -> Any:
-    """The pack's program for a block that reads images of this shape; None if it has none, or uses the library."""
+def program_of(pack: Any, part: nn.Module, shape: Sequence[int]) -> Any:
+    """The pack's program for a part that reads images of this shape; None if it has none, or uses the library."""
     n, channels, height, width = shape
-    first, weights = n * height * width, tensors_of(block)
+    weights, is_stem = tensors_of(part), isinstance(part, Stem)
+    halved = -(-height // 2) * -(-width // 2)
+    first = n * (halved if is_stem else 1 if isinstance(part, Head) else height * width)
     for number, ops in enumerate(pack.layers):
-        if set(ops) != {name for name, _ in block.named_children()}:
+        if set(ops) != set(ops_of(part)):
             continue
         try:
             found = pack.chain(*ops, rows=first, number=number)
         except RuntimeError:  # this program is for other images
             continue
-        if found is None or found.shape("x") != (first, channels):
+        if found is None or found.shape("x") != (n * height * width, channels):
             continue
         if all(found.shape(name) == tuple(tensor.shape) for name, tensor in weights.items()):
             return found
     return None
 
 
-def with_launches(model: ResNet50, images: torch.Tensor, find: Callable[[Bottleneck, Sequence[int]], Any]) -> ResNet50:
-    """The same model, with each block replaced by what `find` returns for it and its input shape, if anything."""
-    made = ResNet50.__new__(ResNet50)
-    nn.Module.__init__(made)
-    made.stem, made.pool, made.classes = model.stem, model.pool, model.classes
-    x, blocks, num_found = model.pool(fused(model.stem, images)), list[nn.Module](), 0
-    for block in model.blocks:
-        program = find(block, x.shape)
-        num_found += program is not None
-        blocks.append(block if program is None else OfPack(program, block, x))
-        x = block(x)
-    made.blocks = nn.Sequential(*blocks)
-    print(f"{num_found} of {len(blocks)} blocks are launches")
-    return made
+def with_launches(model: ResNet50, images: torch.Tensor, find: Callable[[nn.Module, Sequence[int]], Any]) -> ResNet50:
+    """The same model, with each part replaced by what `find` returns for it and its input shape, if anything."""
+    x, parts = images, list[nn.Module]()
+    for number, part in enumerate(model.parts):
+        used = part.of_wide_images() if isinstance(part, Stem) else part
+        program = find(used, (len(x), WIDE_COLOURS, *x.shape[2:]) if number == 0 else x.shape)
+        x = part(x)
+        parts.append(part if program is None else OfPack(program, used, x))
+    others = [str(number) for number, part in enumerate(parts) if not isinstance(part, OfPack)]
+    print(
+        f"{len(parts) - len(others)} of {len(parts)} parts are launches"
+        + ", but not " * bool(others)
+        + ", ".join(others)
+    )
+    return ResNet50(parts)
 
 
 def captured(run: Callable[[], Any]) -> torch.cuda.CUDAGraph:
@@ -243,21 +299,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
     torch.backends.cudnn.benchmark = True
     device, dtype = ("cpu", torch.float32) if options.formula else ("cuda", torch.float16)
     model = ResNet50().to(device, dtype).to(memory_format=torch.channels_last).eval()
-    shape = (options.images, 3, options.size, options.size)
+    shape = (options.images, COLOURS, options.size, options.size)
     images = torch.randn(shape, device=device, dtype=dtype).to(memory_format=torch.channels_last)
     with torch.inference_mode():
         if options.formula:
-            ours = with_launches(model, images, lambda block, read: Formula(block, tuple(read)))
+            ours = with_launches(model, images, lambda part, read: Formula(part, tuple(read)))
         else:
             import tuner.runtime
 
             pack = tuner.runtime.load(options.pack)
-            ours = with_launches(model, images, lambda block, read: program_of(pack, block, read))
+            ours = with_launches(model, images, lambda part, read: program_of(pack, part, read))
         found = compare(ours(images), model(images))
-        num_launches = sum(isinstance(block, OfPack) for block in ours.blocks)
-        found = {"images": options.images, "blocks": num_launches} | found
+        num_launches = sum(isinstance(part, OfPack) for part in ours.parts)
+        found = {"images": options.images, "launched_parts": num_launches, "parts": len(ours.parts)} | found
         if not options.formula:
             found |= time_all(ours, model, images, is_compiled=False)
+            found |= {"parts_us": {"ours": time_parts(ours, images), "cudnn": time_parts(model, images)}}
             write(options.json, found)
             if not options.no_compile:
                 found |= time_all(ours, model, images, is_compiled=True)
@@ -284,22 +341,33 @@ def compare(ours: torch.Tensor, theirs: torch.Tensor) -> dict[str, Any]:
     return {"rel_error": error, "same_first_class": same}
 
 
-def time_all(ours: nn.Module, model: nn.Module, images: torch.Tensor, *, is_compiled: bool) -> dict[str, Any]:
+def time_all(ours: ResNet50, model: ResNet50, images: torch.Tensor, *, is_compiled: bool) -> dict[str, Any]:
     """Prints each model's microseconds, and ours relative to the fastest of the others."""
-    last = model.blocks(model.pool(fused(model.stem, images)))
+    stem, *others = model.parts
+    wide = ResNet50([stem.of_wide_images(), *others])
     ways: dict[str, Callable[[], Any]] = {
         "ours": lambda: ours(images),
         "cudnn": lambda: model(images),
-        OUTSIDE: lambda: (model.pool(fused(model.stem, images)), model.scores(last)),
+        "cudnn of four channels": lambda: wide(images),
     }
     if is_compiled:
         compiled = torch.compile(model, mode="max-autotune-no-cudagraphs")
         ways["torch.compile"] = lambda: compiled(images)
     found = microseconds({name: captured(run) for name, run in ways.items()})
-    best = min(us for name, us in found.items() if name not in ("ours", OUTSIDE))
+    best = min(us for name, us in found.items() if name != "ours")
     print(", ".join(f"{name} {us:.1f} us" for name, us in found.items()))
     print(f"ours is {best / found['ours']:.3f} times as fast as PyTorch's best")
     return {"us": found, "speedup": best / found["ours"]}
+
+
+def time_parts(model: ResNet50, images: torch.Tensor) -> list[float]:
+    """Microseconds that each part adds to a graph of the parts before it."""
+    begun = [model.parts[: count + 1] for count in range(len(model.parts))]
+    graphs = {str(count): captured(lambda run=run: run(images)) for count, run in enumerate(begun)}
+    upto = [0.0, *microseconds(graphs).values()]
+    found = [after - before for before, after in pairwise(upto)]
+    print("microseconds of each part: " + ", ".join(f"{us:.1f}" for us in found))
+    return found
 
 
 if __name__ == "__main__":

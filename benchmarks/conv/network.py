@@ -1,11 +1,13 @@
-"""A whole ResNet-50 with packs of its blocks: benchmarks/results/<gpu>/conv_network.json.
+"""A whole ResNet-50 with a pack of its parts: benchmarks/results/<gpu>/conv_network.json.
 
 python -m benchmarks.conv.network [--images 1] [--trials 60] [--seconds 280] [--no-compile] [--out FILE]
 
-A separate service tunes the eight kinds of blocks in short bursts, a pack is made of them, and examples/resnet.py runs
-it in a CUDA graph, compared with cuDNN's fused convolutions and torch.compile. An existing pack is reused, as are
-finished jobs of an interrupted run, whose data is next to the packs. The searches get the part of `--seconds` that the
-finals and the example leave. If `torch.compile` does not end in time, the row is without it.
+A separate service tunes the ten kinds of parts (the first convolution with its pool, eight kinds of blocks, the average
+pool with the classifier) in short bursts, a pack is made of them, and examples/resnet.py runs it in a CUDA graph,
+compared with cuDNN's fused convolutions and torch.compile: the whole network, and what each part adds to it. An
+existing pack is reused, as are finished jobs of an interrupted run, whose data is next to the packs. The searches get
+the part of `--seconds` that the finals and the example leave. If `torch.compile` does not end in time, the row is
+without it.
 """
 
 from __future__ import annotations
@@ -25,10 +27,10 @@ from tests.support.repository import ROOT
 Json = dict[str, Any]
 
 NETWORK = "resnet50"
-#: Kinds of blocks, and seconds for starting the service, for the finals of a block, for the example, and for
+#: Kinds of parts, and seconds for starting the service, for the finals of a part, for the example, and for
 #: `torch.compile`.
-NUM_BLOCKS, START_S, FINALS_S, EXAMPLE_S, COMPILE_S = 8, 6.0, 3.0, 20.0, 120.0
-#: Minimum seconds of a block's search: its first kernels are built by then, and eight are timed.
+NUM_PARTS, START_S, FINALS_S, EXAMPLE_S, COMPILE_S = 10, 6.0, 3.0, 25.0, 120.0
+#: Minimum seconds of a part's search: its first kernels are built by then, and eight are timed.
 LEAST_S = 5.0
 
 
@@ -61,8 +63,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def tune(steps: Steps, url: str, pack: Path, images: int, trials: int, example_s: float) -> None:
-    """Makes the pack of all blocks; each search gets an equal share of the time that the other steps leave."""
-    search_s = max(LEAST_S, (steps.left_s - START_S - example_s) / NUM_BLOCKS - FINALS_S)
+    """Makes the pack of all parts; each search gets an equal share of the time that the other steps leave."""
+    search_s = max(LEAST_S, (steps.left_s - START_S - example_s) / NUM_PARTS - FINALS_S)
     budget = ("--trials", str(trials), "--seconds", f"{search_s:.1f}", "--regime", "burst")
     network, asked = ROOT / "examples" / f"{NETWORK}.json", ("--m", str(images), *budget)
     steps.run("-m", "tuner.client.cli", "tune-model", str(network), *asked, "-o", str(pack), TUNER_URL=url)

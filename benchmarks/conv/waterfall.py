@@ -3,10 +3,9 @@
 python -m benchmarks.conv.waterfall [--row r50-s1-3x3-1x1/b1 ...] [--seconds 100] [--out FILE]
 
 For each row of conv.json, its fastest schedule in one launch is timed: launched plainly and programmatically, and with
-one thing left out at a time (`benchmarks.waterfall.patches`); with one math warpgroup also with *equal lanes*, which
-computes the same with fewer instructions. `stamps_us` has the minimum, the median and the maximum time after the start
-of the launch at which tasks of each op were taken, had their inputs signalled, loaded, multiplied and stored. It takes
-about 6 seconds per row on 16 cores.
+one thing left out at a time (`benchmarks.waterfall.patches`). `stamps_us` has the minimum, the median and the maximum
+time after the start of the launch at which tasks of each op were taken, had their inputs signalled, loaded, multiplied
+and stored. It takes about 6 seconds per row on 16 cores.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from benchmarks.common.report import results_file
 from benchmarks.conv.rows import Row, rows
 from benchmarks.conv.search import workload_of
 from benchmarks.waterfall.on_card import Build, Builds, measure_rows, pair_on_card
-from benchmarks.waterfall.patches import EQUAL_LANES, LEFT_OUT
+from benchmarks.waterfall.patches import LEFT_OUT
 from benchmarks.waterfall.rows import WaterfallRow
 from tuner.core.schedule.one_line import read_line
 from tuner.core.schedule.plan_kinds import PlanKind
@@ -32,11 +31,8 @@ Json = dict[str, Any]
 
 #: Programmatic launches (*early*) overlap with the previous launch.
 EARLY, NOTHING = "early", "nothing"
-#: For kernels of one math warpgroup: the compiler knows that the lanes of a warp have the same role.
-EQUAL = "equal lanes"
-WARPS_OF_A_GROUP = 4
 #: The kernels whose results are right.
-RIGHT = ("all", EARLY, EQUAL, f"{EARLY}, {EQUAL}")
+RIGHT = ("all", EARLY)
 PHASES = ("taken", "ready", "loaded", "computed", "stored")
 
 
@@ -71,9 +67,6 @@ def measured(row: WaterfallRow, builds: Builds) -> Json:
     has_parts = max(row.schedule.tiling.split_k, default=1) > 1
     asked = {"all": Build(row=row), EARLY: Build(row=row.launched(PlanKind.FUSED_PDL))}
     # If there are no steps, parts of tiles do not post.
-    if row.schedule.tiling.num_warps == WARPS_OF_A_GROUP:
-        asked |= {EQUAL: Build(row=row, patches=EQUAL_LANES)}
-        asked |= {f"{EARLY}, {EQUAL}": Build(row=row.launched(PlanKind.FUSED_PDL), patches=EQUAL_LANES)}
     asked |= {name: Build(row=row, patches=LEFT_OUT[name]) for name in LEFT_OUT if not (has_parts and name == NOTHING)}
     if not has_parts:
         asked |= {f"{EARLY}, {NOTHING}": Build(row=row.launched(PlanKind.FUSED_PDL), patches=LEFT_OUT[NOTHING])}

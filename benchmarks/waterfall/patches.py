@@ -69,12 +69,6 @@ def _without(requested: str) -> Patch:
     )
 
 
-_WARP = "const int warp = static_cast<int>(threadIdx.x) / 32;"
-#: Tells the compiler that all lanes of a warp have the same role. Without it, a kernel of one math warpgroup computes
-#: descriptors per thread and moves four registers for each wgmma, while those of several use uniform registers anyway.
-#: The results are the same.
-EQUAL_LANES = (Patch(before=_WARP, after="const int warp = uniform(static_cast<int>(threadIdx.x) / 32);"),)
-
 #: The changes for each way to omit work. Barriers, signals and posts are kept. A store that never happens keeps the
 #: sums alive.
 NO_INPUTS = (_without(_INPUT_STAGE),)

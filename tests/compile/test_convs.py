@@ -7,7 +7,7 @@ import shutil
 import numpy as np
 import pytest
 
-from tests.support.convs import BY_WARPGROUPS, CASES, SHORTCUT, bottleneck
+from tests.support.convs import BY_WARPGROUPS, CASES, SHORTCUT, bottleneck, pooling, product, workload
 from tests.support.emulated.chain import EmulatedChain, plans_of
 from tests.support.lanes import one_in
 from tests.support.reports import report_of
@@ -54,6 +54,21 @@ def test_a_fault_of_the_device_code_shows(right: str, wrong: str) -> None:
         for op, reference in emulated.references().items()
     )
     assert worst > 10
+
+
+@needs_gcc
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [("one > made[c]", "one < made[c]"), ("x_in >= kImageWidth", "x_in > kImageWidth")],
+    ids=["the minimum", "padding of the neighbour"],
+)
+def test_a_fault_of_a_maximum_shows(right: str, wrong: str) -> None:
+    made, chosen = CASES["the maximum behind a product"]
+    padded = workload(product("up", "x", 98, 32, 32), pooling("a", "up", width=7, channels=32), dtype="bf16")
+    for one in (made, padded) if "one" in right else (padded,):
+        emulated = EmulatedChain(one)
+        got = emulated.run(chosen, plans_of(one, chosen, is_fused=True), ((right, wrong),))
+        assert emulated.worst_row(got) > 0.1
 
 
 @needs_gcc

@@ -22,6 +22,7 @@ LIBRARIES: dict[str, set[str]] = {
     "tuner/ops/attention/card": {"numpy", "cupy", "cuda", "torch"},
     "tuner/ops/conv": {"numpy"},
     "tuner/ops/conv/pair/card": {"cupy"},
+    "tuner/ops/conv/pooling/card.py": {"cupy"},
     "tuner/ops/gemm/card": {"cupy", "cuda", "torch"},
     "tuner/search": {"optuna", "numpy", "threadpoolctl"},
     "tuner/store": {"sqlalchemy", "alembic"},

@@ -17,6 +17,12 @@ def conv(name: str, source: str = "x", /, **options: Any) -> Json:
     return {"op": "conv", "name": name, "source": source, **plain, **options}
 
 
+def pooling(name: str, source: str = "x", /, **options: Any) -> Json:
+    """The maximum of 3x3 windows by 2 of the same images; options are fields of the op."""
+    plain = {"images": 2, "height": 7, "width": 6, "channels": 16, "kernel": 3, "padding": 1}
+    return {"op": "conv_pooling", "name": name, "source": source, **plain, **options}
+
+
 def product(name: str, source: str, m: int, n: int, k: int, /, **options: Any) -> Json:
     """A product over rows of pixels."""
     plain = {"activation": "identity", "bias": False}
@@ -76,6 +82,18 @@ CASES: dict[str, tuple[Workload, Tiling]] = {
         ),
         tiling((16, 32, 32), (16, 32, 64)),
     ),
+    "three channels, then the maximum of few channels": (
+        workload(
+            conv("a", kernel=7, padding=3, stride=2, channels=3, filters=20, height=17, width=13, activation="relu"),
+            pooling("b", "a", height=9, width=7, channels=20),
+            conv("c", "b", height=5, width=4, channels=20, filters=16),
+        ),
+        tiling((16, 32, 32), (16, 32, 32), (16, 32, 32)),
+    ),
+    "the maximum behind a product": (
+        workload(product("up", "x", 84, 32, 32), pooling("a", "up", channels=32, kernel=2, padding=0), dtype="bf16"),
+        tiling((16, 32, 32), (16, 32, 32)),
+    ),
     "between products, in parts": (
         workload(product("up", "x", 84, 16, 32), conv("a", "up"), product("down", "a", 84, 16, 24)),
         tiling((16, 32, 32), (16, 32, 32), (16, 32, 32), parts=(1, 3, 1)),
@@ -85,6 +103,7 @@ CASES: dict[str, tuple[Workload, Tiling]] = {
 
 #: The same with `wgmma`: whole lines of channels.
 _LINES = {"images": 2, "height": 7, "width": 5, "channels": 64, "filters": 64, "bias": True}
+_IMAGE = {"height": 7, "width": 7, "kernel": 7, "stride": 7, "padding": 0}
 BY_WARPGROUPS: dict[str, tuple[Workload, Tiling]] = {
     "a stride, a shortcut": (
         workload(
@@ -104,6 +123,13 @@ BY_WARPGROUPS: dict[str, tuple[Workload, Tiling]] = {
             dtype="bf16",
         ),
         warpgroups((32, 128, 128), (64, 128, 64), cluster_n=2, epilogue=Epilogue.TMA),
+    ),
+    "swapped, the average of an image, then a classifier": (
+        workload(
+            pooling("a", function="average", **{**_IMAGE, "channels": 64}),
+            conv("b", "a", images=2, height=1, width=1, channels=64, filters=72, kernel=1, padding=0, bias=True),
+        ),
+        warpgroups((8, 64, 64), (8, 64, 64), swap_ab=True),
     ),
     "swapped, pixels loaded together": (
         workload(
@@ -131,6 +157,11 @@ SMALL: tuple[tuple[Workload, Tiling], ...] = (
     (_pair({"height": 4}, {"residual_source": "x"}), tiling((16, 32, 32), (16, 32, 32))),
     (_pair({"height": 4}, {}), tiling((16, 32, 32), (16, 32, 32), parts=(1, 2))),
     (_pair({"images": 2, "height": 2}, {}), tiling((16, 32, 64), (16, 32, 64), parts=(2, 2))),
+    (workload(_image("a"), pooling("b", "a", images=1, height=6, width=8)), tiling((16, 32, 32), (16, 32, 32))),
+    (
+        workload(pooling("a", images=3, height=4, width=4), _image("b", "a", images=3, height=2, width=2)),
+        tiling((16, 32, 32), (16, 32, 32)),
+    ),
     (workload(_image("a"), product("b", "a", 48, 32, 16)), tiling((16, 32, 32), (16, 32, 32))),
     (workload(product("a", "x", 48, 16, 16), _image("b", "a")), tiling((16, 32, 32), (16, 32, 32))),
     (

@@ -1,14 +1,11 @@
 """Bars of a pair's time, and the patches that leave out its parts."""
 
-import shutil
 from dataclasses import replace
 
 import pytest
 
-from benchmarks.waterfall.patches import EQUAL_LANES, LEFT_OUT, Patch, PatchError
+from benchmarks.waterfall.patches import LEFT_OUT, Patch, PatchError
 from benchmarks.waterfall.rows import OTHERS, ROWS, WaterfallRow
-from tests.support.convs import BY_WARPGROUPS
-from tests.support.emulated.chain import EmulatedChain, plans_of
 from tuner.core.insight.waterfall import Figures, waterfall_of
 from tuner.core.legal.legality import check_kind, check_schedule
 from tuner.core.problem.gpu import parse_target
@@ -25,9 +22,6 @@ FIGURES = Figures(
     mean_tensor_cycles=30_000.0,
     needed_share=0.75,
 )
-
-#: Convolutions of one math warpgroup.
-EQUAL_LANES_CASE = BY_WARPGROUPS["swapped, pixels loaded together"]
 
 
 def test_bars_stand_one_on_the_other_up_to_the_measured_time() -> None:
@@ -70,25 +64,6 @@ def test_each_schedule_is_legal_and_every_patch_fits_its_source(row: WaterfallRo
             changed = patch.applied(patched)
             assert changed != patched
             patched = changed
-
-
-def test_the_patch_for_equal_lanes_fits_a_convolutions_source() -> None:
-    (patch,) = EQUAL_LANES
-    source = render(*EQUAL_LANES_CASE)
-    assert patch.applied(source).count("uniform(static_cast<int>(threadIdx.x) / 32)") == 1
-
-
-# In CI, the patch fits its source.
-@pytest.mark.soak
-@pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
-def test_with_equal_lanes_a_convolution_computes_the_same() -> None:
-    made, chosen = EQUAL_LANES_CASE
-    plans = plans_of(made, chosen, is_fused=True)
-    changes = tuple((one.before, one.after) for one in EQUAL_LANES)
-    plain, patched = (EmulatedChain(made).run(chosen, plans, one) for one in ((), changes))
-    assert plain.keys() == patched.keys()
-    for op in plain:
-        assert (plain[op] == patched[op]).all()
 
 
 def test_a_patch_that_does_not_fit_says_so() -> None:

@@ -18,14 +18,20 @@ RESNET: dict[str, Any] = json.loads((ROOT / "examples" / "resnet50.json").read_t
 
 def test_the_example_is_the_blocks_of_the_preset() -> None:
     found = described(RESNET, 4, None)
-    assert [name for name, _ in found] == [
-        f"stage{stage}.{run}" for stage in (1, 2, 3, 4) for run in ("first", "block")
-    ]
-    for name, chain in found:
+    blocks = [f"stage{stage}.{run}" for stage in (1, 2, 3, 4) for run in ("first", "block")]
+    assert [name for name, _ in found] == ["stem", *blocks, "head"]
+    for name, chain in found[1:-1]:
         stage, run = name.removeprefix("stage").split(".")
         preset = {"kind": "network-convs", "network": "resnet50", "stage": int(stage), "run": run, "images": 4}
         assert workload_of(chain) == workload_of(preset)
     assert workload_of(described(RESNET, 1, "bf16")[0][1]).dtype == "bf16"
+
+
+def test_poolings_have_the_sizes_of_the_paper() -> None:
+    found = {name: workload_of(chain).ops for name, chain in described(RESNET, 2, None)}
+    assert [op.describe() for op in found["stem"]] == ["7x7 64 by 2 of 224x224", "max 3x3 by 2 of 112x112"]
+    assert [op.describe() for op in found["head"]] == ["average 7x7 by 7 of 7x7", "1x1 1000 of 1x1"]
+    assert [op.m for ops in (found["stem"], found["head"]) for op in ops] == [2 * 112**2, 2 * 56**2, 2, 2]
 
 
 def test_the_config_of_a_model_is_no_description() -> None:
@@ -54,6 +60,12 @@ def test_the_config_of_a_model_is_no_description() -> None:
         (("blocks", 1, "layers", 0, "name"), "", "blocks[1].layers[0].name"),
         (("blocks", 1, "layers", 2, "add"), "conv/1", "blocks[1].layers[2].add"),
         (("blocks", 1, "layers", 2, "add"), "conv1", "blocks[1].layers[2].add"),
+        (("blocks", 0, "layers", 1, "pool"), "minimum", "blocks[0].layers[1].pool"),
+        (("blocks", 0, "layers", 1, "kernel_size"), 0, "blocks[0].layers[1].kernel_size"),
+        (("blocks", 0, "layers", 1, "stride"), 40, "blocks[0].layers[1].stride"),
+        (("blocks", 0, "layers", 1, "padding"), 2, "blocks[0].layers[1].padding"),
+        (("blocks", 0, "layers", 1, "out_channels"), 64, "blocks[0].layers[1].out_channels"),
+        (("blocks", 9, "layers", 0, "padding"), 1, "blocks[9].layers[0].padding"),
         (("blocks", 1, "in_channels"), 0, "blocks[1].in_channels"),
         (("blocks", 1, "height"), 10**6, "blocks[1].height"),
     ],

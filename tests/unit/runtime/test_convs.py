@@ -31,7 +31,7 @@ def workers_parameters(
     buffers = tuple(
         OpBuffers(
             a=at[op.source],
-            w=at[f"{op.name}.w"],
+            w=at.get(f"{op.name}.w", 0),
             bias=at.get(f"{op.name}.bias", 0),
             c=at[op.name],
             residual=at[op.residual_source] if op.residual else 0,

@@ -53,6 +53,20 @@ def convolved(op: Any, given: dict[str, Any]) -> Any:
     return function[str(op.activation)](sums)
 
 
+def pooled(op: Any, given: dict[str, Any]) -> Any:
+    """A pooling as a plain loop over window positions."""
+    around = -torch.inf if op.function == "max" else 0.0
+    x = given[op.source].reshape(op.images, op.height, op.width, op.channels)
+    padded = torch.nn.functional.pad(x, (0, 0, op.padding, op.padding, op.padding, op.padding), value=around)
+    seen = [
+        padded[:, i : i + op.stride * op.out_height : op.stride, j : j + op.stride * op.out_width : op.stride]
+        for i in range(op.kernel)
+        for j in range(op.kernel)
+    ]
+    windows = torch.stack([one[:, : op.out_height, : op.out_width] for one in seen])
+    return (windows.amax(0) if op.function == "max" else windows.mean(0)).reshape(op.m, op.channels)
+
+
 @pytest.mark.parametrize("name", [name for name, (workload, _) in ALL.items() if len(workload.ops) == 2])
 def test_it_makes_what_a_convolution_is(op: Any, name: str) -> None:
     given, workload = tensors_of(name), ALL[name][0]
@@ -61,7 +75,12 @@ def test_it_makes_what_a_convolution_is(op: Any, name: str) -> None:
     (made,) = op.call(form, given)
     known = dict(given)
     for one in workload.tile_ops:
-        known[one.name] = convolved(one, known) if one.GATHERS else known[one.source] @ known[f"{one.name}.w"].T
+        if one.GATHERS:
+            known[one.name] = convolved(one, known)
+        elif one.IS_PRODUCT:
+            known[one.name] = known[one.source] @ known[f"{one.name}.w"].T
+        else:
+            known[one.name] = pooled(one, known)
     assert torch.allclose(made, known[workload.ops[-1].name])
 
 

@@ -125,6 +125,23 @@ class ChainConvPair(TypedDict):
     is_output: NotRequired[bool]
 
 
+class ChainPooling(TypedDict):
+    """Out[b, y, x, c] = the maximum or the average of a window of images, NHWC."""
+
+    op: Literal["conv_pooling"]
+    name: str
+    source: NotRequired[str]
+    images: int
+    height: int
+    width: int
+    channels: int
+    function: NotRequired[str]
+    kernel: NotRequired[int]
+    stride: NotRequired[int]
+    padding: NotRequired[int]
+    is_output: NotRequired[bool]
+
+
 class FfnPair(TypedDict):
     """Y[m, d_out] = act(s[m] X[m, d_in] W1[d_hidden, d_in]^T + b1) W2[d_out, d_hidden]^T + b2 + R[m, d_out]."""
 
@@ -256,7 +273,7 @@ class Chain(TypedDict):
 
     kind: Literal["chain"]
     m: NotRequired[int]
-    ops: list[ChainOp | ChainAttention | ChainConv | ChainConvPair]
+    ops: list[ChainOp | ChainAttention | ChainConv | ChainConvPair | ChainPooling]
     dtype: NotRequired[str]
 
 

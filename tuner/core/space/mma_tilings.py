@@ -28,6 +28,8 @@ SPLITS = (1, 2, 3, 4, 8)
 #: Minimum k-steps of a proposed part.
 MIN_STEPS_PER_PART = 4
 WARPS = (4, 8)
+#: Depth of a stage in a guessed tiling.
+GUESSED_DEPTH = 32
 #: Maximum tile rows of a proposed tiling, unless no taller tile gives fewer.
 MAX_TILE_ROWS = 64
 #: Number of ops up to which every combination is proposed.
@@ -69,6 +71,30 @@ class MmaTilings:
             yield from self._of_a_chain()
         else:
             yield from (split for tiling in self._whole() for split in self._splits(tiling))
+
+    def guesses(self) -> Iterator[Tiling]:
+        """Starting points if an op's kind defines its task: for each number of warps, tiles of each op that fill the
+        SMs, whatever the heights of the others. There are none for other workloads."""
+        depth = next((k for k in self.tile_ks if k >= GUESSED_DEPTH), self.tile_ks[-1])
+        for num_warps in WARPS if self._workload.own_tile_ops else ():
+            ranked = [self._filling(op, depth, num_warps) for op in range(len(self._workload.tile_ops))]
+            if all(ranked):
+                tiles = tuple(one[0] for one in ranked)
+                yield from self._in_rings(Tiling(tiles=tiles, num_stages=2, num_warps=num_warps))
+
+    def _filling(self, op: int, k: int, num_warps: int) -> list[Tile]:
+        """Tiles of an op that `num_warps` warps can compute; those with which the busiest SM loads or computes the
+        fewest elements come first, among equals those in the fewest waves."""
+        shape = self._workload.tile_ops[op]
+        tiles = (Tile(m=m, n=n, k=k) for m, n in product(range(16, TILE_MS[-1] + 1, 16), self.tile_ns(op)))
+        fitting = [tile for tile in tiles if warp_grid(tile, num_warps, shape.rows_per_column)]
+
+        def busiest(tile: Tile) -> tuple[float, int]:
+            waves = ceil(num_tiles(shape, tile) / self._gpu.num_sms)
+            of_own_task = waves * min(tile.m, shape.m) * min(tile.n, shape.n)
+            return self._steps_of_busiest(op, tile, 1)[0] if shape.IS_PRODUCT else of_own_task, waves
+
+        return sorted(fitting, key=busiest)
 
     def combined(self, mma: Iterator[Tiling], others: Iterator[Tiling]) -> Iterator[Tiling]:
         """The tilings of all engines, given those of this engine and of the others, which are listed as they are read.

@@ -109,8 +109,8 @@ class Space:
 
     @cached_property
     def guesses(self) -> list[Tiling]:
-        """Calculated tilings to start with: those that fill the GPU."""
-        return [*self._accepted(self._simt.guesses(), self._wgmma.guesses())]
+        """Calculated tilings to start with: those that fill the GPU. Those of `mma` if no other engine has any."""
+        return [*self._accepted(self._simt.guesses(), self._wgmma.guesses())] or [*self._accepted(self._mma.guesses())]
 
     def with_full_rings(self, tiling: Tiling) -> list[Tiling]:
         """For a chain: a tiling with stages limited to each depth, and the deepest rings that fit, if it has two."""

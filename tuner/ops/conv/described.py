@@ -1,9 +1,10 @@
-"""Networks that are described by their layers: blocks of convolutions, each of which is a job."""
+"""Networks that are described by their layers: blocks of convolutions and poolings, each of which is a job."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
+from enum import StrEnum
 from re import fullmatch
 from typing import Any
 
@@ -13,7 +14,9 @@ from tuner.core.problem.dtype import Dtype
 from tuner.core.problem.ops.codec import MOST_CHARACTERS, TEXT
 from tuner.core.problem.workload import Workload, WorkloadKind
 from tuner.errors import InvalidInput
+from tuner.ops.conv.images import ImageOp
 from tuner.ops.conv.op import ConvOp
+from tuner.ops.conv.pooling.op import Function, PoolingOp
 
 Json = dict[str, Any]
 
@@ -36,6 +39,20 @@ class _Layer:
     add: str = ""
     groups: int = 1
     dilation: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Pool:
+    """A pooling: its padding does not count."""
+
+    name: str
+    #: ``max`` or ``average``.
+    pool: str
+    kernel_size: int
+    #: The window's size by default, as in PyTorch.
+    stride: int | None = None
+    padding: int = 0
+    source: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,55 +93,69 @@ def chains_of(description: Mapping[str, Any], images: int, dtype: str | None = N
     return found
 
 
-def _ops(block: _Block, images: int, where: str) -> tuple[ConvOp, ...]:
+def _ops(block: _Block, images: int, where: str) -> tuple[ImageOp, ...]:
     """The ops of a block; the output of each op determines the image size of the ops that read it."""
-    sizes = {"x": (block.height, block.width, block.in_channels)}
-    ops, before = list[ConvOp](), "x"
+    shapes = {"x": (images, block.height, block.width, block.in_channels)}
+    ops, before = list[ImageOp](), "x"
     if not isinstance(block.layers, list) or not block.layers:
         raise InvalidInput(f"{where}.layers", "is not a list of layers", "use one object for each")
     for place, given in enumerate(block.layers):
         own = f"{where}.layers[{place}]"
-        layer = _read(_Layer, given, own)
-        for field in ("name", *(one for one in ("source", "add") if getattr(layer, one))):
+        layer = _read(_Pool if isinstance(given, dict) and "pool" in given else _Layer, given, own)
+        for field in ("name", *(one for one in ("source", "add") if getattr(layer, one, ""))):
             if not (fullmatch(TEXT, name := getattr(layer, field)) and len(name) <= MOST_CHARACTERS):
                 remedy = f"begin with a letter, and use letters, digits, _, . and -, at most {MOST_CHARACTERS}"
                 raise InvalidInput(f"{own}.{field}", f"is {name!r}", remedy)
         source = layer.source or before
-        if source not in sizes:
-            raise InvalidInput(f"{own}.source", f"is {source!r}", f"give one of {', '.join(sizes)}")
-        if layer.name in sizes:
+        if source not in shapes:
+            raise InvalidInput(f"{own}.source", f"is {source!r}", f"give one of {', '.join(shapes)}")
+        if layer.name in shapes:
             raise InvalidInput(
                 f"{own}.name", f"is {layer.name!r}, which another layer is also called", "give each layer a unique name"
             )
-        height, width, channels = sizes[source]
         try:
-            op = ConvOp(
-                name=layer.name,
-                source=source,
-                images=images,
-                height=height,
-                width=width,
-                channels=channels,
-                filters=layer.out_channels,
-                kernel=layer.kernel_size,
-                stride=layer.stride,
-                padding=layer.kernel_size // 2 if layer.padding is None else layer.padding,
-                activation=Activation(canonical(layer.activation)),
-                bias=layer.bias,
-                residual_source=layer.add,
-                groups=layer.groups,
-                dilation=layer.dilation,
-            )
+            op = _op(layer, source, shapes[source], own)
         except InvalidInput as error:
             of_block = _OF_BLOCK.get(error.field) if source == "x" else None
-            field = f"{where}.{of_block}" if of_block else f"{own}.{_AS_GIVEN.get(error.field, error.field)}"
+            renamed = f"{own}.{_AS_GIVEN.get(error.field, error.field)}"
+            field = f"{where}.{of_block}" if of_block else error.field if error.field.startswith(own) else renamed
             raise InvalidInput(field, error.problem, error.remedy) from error
-        except ValueError as error:
-            names = ", ".join(map(str, Activation))
-            raise InvalidInput(f"{own}.activation", f"is {layer.activation!r}", f"give one of {names}") from error
         ops.append(op)
-        sizes[layer.name], before = (op.out_height, op.out_width, op.filters), layer.name
+        shapes[layer.name], before = op.out_shape, layer.name
     return tuple(ops)
+
+
+def _op(layer: _Layer | _Pool, source: str, shape: tuple[int, int, int, int], own: str) -> ImageOp:
+    """The op of a layer at the path `own`, which reads images of this shape.
+
+    Raises:
+        InvalidInput: with the name of an op's field, or with the path of a name that is not known.
+    """
+    read = dict(zip(("images", "height", "width", "channels"), shape, strict=True))
+    plain: Json = {"name": layer.name, "source": source, "kernel": layer.kernel_size, **read}
+    if isinstance(layer, _Pool):
+        stride = layer.kernel_size if layer.stride is None else layer.stride
+        function = _named(Function, layer.pool, layer.pool, f"{own}.pool")
+        return PoolingOp(**plain, stride=stride, padding=layer.padding, function=function)
+    activation = _named(Activation, canonical(layer.activation), layer.activation, f"{own}.activation")
+    return ConvOp(
+        **plain,
+        filters=layer.out_channels,
+        stride=layer.stride,
+        padding=layer.kernel_size // 2 if layer.padding is None else layer.padding,
+        activation=activation,
+        bias=layer.bias,
+        residual_source=layer.add,
+        groups=layer.groups,
+        dilation=layer.dilation,
+    )
+
+
+def _named(names: type[StrEnum], value: str, given: str, path: str) -> Any:
+    try:
+        return names(value)
+    except ValueError as error:
+        raise InvalidInput(path, f"is {given!r}", f"give one of {', '.join(names)}") from error
 
 
 #: Fields of an op and their names in a description, for a layer and for the images that a block reads.

@@ -6,6 +6,7 @@ import numpy as np
 
 from tuner.core.plan.graph.boxes import STEP, Box, BoxRead, Extent, Ints, TileSpace, along, whole
 from tuner.core.schedule.tiling import Tile
+from tuner.ops.conv.images import ImageOp
 from tuner.ops.conv.op import ConvOp
 
 
@@ -30,7 +31,7 @@ def lower(op: ConvOp, tile: Tile, chosen: None = None, *, num_parts: int = 1, in
     )
 
 
-def read_pixels(op: ConvOp, tile_m: int) -> Extent:
+def read_pixels(op: ImageOp, tile_m: int) -> Extent:
     """[tiles] from the first pixel of the images that a tile reads to the last one, as rows of their matrix."""
     first = np.arange(0, op.m, tile_m, dtype=np.int64)
     last = np.minimum(first + tile_m, op.m) - 1
@@ -45,7 +46,7 @@ def read_pixels(op: ConvOp, tile_m: int) -> Extent:
     return Extent(axes=(0,), begin=np.minimum(begin, end), end=end)
 
 
-def _inside(op: ConvOp, pixels: Ints, y: int, x: int, way: int) -> Ints:
+def _inside(op: ImageOp, pixels: Ints, y: int, x: int, way: int) -> Ints:
     """For each output pixel, the nearest pixel in a direction for which element (y, x) of a filter is inside an
     image. `way` is 1 to search later pixels, -1 to search earlier ones."""
     rows, columns = _places(op, op.height, op.out_height, y), _places(op, op.width, op.out_width, x)
@@ -69,13 +70,13 @@ def _inside(op: ConvOp, pixels: Ints, y: int, x: int, way: int) -> Ints:
     return np.asarray((image * op.out_height + row) * op.out_width + column)
 
 
-def _places(op: ConvOp, size: int, out_size: int, place: int) -> list[int]:
+def _places(op: ImageOp, size: int, out_size: int, place: int) -> list[int]:
     """The first and the last row, or column, of the output for which element `place` of a filter is inside an image."""
     before = max(0, op.padding - place)
     return [-(-before // op.stride), min(out_size - 1, (size - 1 + op.padding - place) // op.stride)]
 
 
-def _read_by(op: ConvOp, pixels: Ints, y: int, x: int) -> Ints:
+def _read_by(op: ImageOp, pixels: Ints, y: int, x: int) -> Ints:
     """The input pixels that output pixels read for element (y, x) of a filter."""
     image, row, column = np.unravel_index(np.clip(pixels, 0, op.m - 1), (op.images, op.out_height, op.out_width))
     rows, columns = (one * op.stride + place - op.padding for one, place in ((row, y), (column, x)))

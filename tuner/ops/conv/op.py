@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import takewhile
 from typing import ClassVar, Self
 
 from tuner.core.problem.activation import Activation
@@ -13,20 +12,17 @@ from tuner.core.problem.dtype import Dtype
 from tuner.core.problem.epilogue import Part
 from tuner.core.problem.op_kinds import OpKind
 from tuner.core.problem.ops.dataflow import Read
-from tuner.core.problem.ops.op import Op, OpWords, Tensor, given, output, weight
-from tuner.core.problem.tile_op import MAX_ELEMENTS, Im2col, TileOp
+from tuner.core.problem.ops.op import OpWords, Tensor, given, output, weight
+from tuner.core.problem.tile_op import Im2col
 from tuner.errors import InvalidInput
+from tuner.ops.conv.images import MAX_SIDE, ImageOp
 from tuner.ops.conv.parts import PARTS
 
 KERNELS, STRIDES = (1, 3, 5, 7), (1, 2)
-#: Maximum rows and columns of an image: a position in it, padding included, has 15 bits.
-MAX_SIDE = 2**13
-#: The fields with the sizes of input images.
-_SIZES = ("images", "height", "width", "channels")
 
 
 @dataclass(frozen=True, kw_only=True)
-class ConvOp(TileOp):
+class ConvOp(ImageOp):
     """Out[b, y, x, f] = act(bias[f] + R[b, y, x, f] + the sum of W[f, i, j, c] In[b, s y + i - p, s x + j - p, c]).
 
     The sum is over rows i and columns j of a filter and channels c; s is the stride, p the padding. Images are NHWC,
@@ -72,52 +68,13 @@ class ConvOp(TileOp):
         for name, values in (("kernel", KERNELS), ("stride", STRIDES)):
             if (value := getattr(self, name)) not in values:
                 raise InvalidInput(name, f"is {value}", f"use {', '.join(map(str, values[:-1]))} or {values[-1]}")
-        for one in fields(type(self)):
-            value, least, most = getattr(self, one.name), one.metadata.get("ge", 0), one.metadata.get("le")
-            if most and not least <= value <= most:
-                raise InvalidInput(one.name, f"is {value}", f"use {least} to {most}")
-        if not 0 <= self.padding <= self.kernel // 2:
-            problem = f"is {self.padding} around filters of {self.kernel} x {self.kernel}"
-            raise InvalidInput("padding", problem, f"use 0 to {self.kernel // 2}")
-        if min(self.height, self.width) + 2 * self.padding < self.kernel:
-            problem = f"is {self.kernel}, but an image with its padding is smaller"
-            raise InvalidInput("kernel", problem, "use a smaller one, or larger images")
-        self._check_sizes()
-
-    def _check_sizes(self) -> None:
-        sizes = {"input": self.source_shape, "W": (self.filters, self.k), "output": (self.m, self.filters)}
-        for what, (rows, columns) in sizes.items():
-            if rows * columns > MAX_ELEMENTS:
-                raise InvalidInput(
-                    "images",
-                    f"{what} of {rows} x {columns} elements overflows a 32-bit index",
-                    f"keep every tensor at or under {MAX_ELEMENTS} elements",
-                )
-
-    @property
-    def out_height(self) -> int:
-        """Rows of an image of the output."""
-        return (self.height + 2 * self.padding - self.kernel) // self.stride + 1
-
-    @property
-    def out_width(self) -> int:
-        """Columns of an image of the output."""
-        return (self.width + 2 * self.padding - self.kernel) // self.stride + 1
-
-    @property
-    def in_shape(self) -> tuple[int, int, int, int]:
-        """Images, rows, columns and channels of the input."""
-        return self.images, self.height, self.width, self.channels
+        self.check_fields()
+        self.check_elements({"input": self.source_shape, "W": (self.filters, self.k), "output": (self.m, self.filters)})
 
     @property
     def out_shape(self) -> tuple[int, int, int, int]:
         """Images, rows, columns and channels of the output."""
         return self.images, self.out_height, self.out_width, self.filters
-
-    @cached_property
-    def m(self) -> int:
-        """Pixels of all images of the output."""
-        return self.images * self.out_height * self.out_width
 
     @property
     def n(self) -> int:
@@ -138,11 +95,6 @@ class ConvOp(TileOp):
     def c_columns(self) -> int:
         """Channels of the output."""
         return self.filters
-
-    @cached_property
-    def source_shape(self) -> tuple[int, int]:
-        """Pixels of all input images, and channels."""
-        return self.images * self.height * self.width, self.channels
 
     @property
     def im2col(self) -> Im2col:
@@ -200,38 +152,6 @@ class ConvOp(TileOp):
         """Multiplications and additions, including those with zeros around an image."""
         return 2 * self.m * self.n * self.k
 
-    def check_shared(self, ops: Sequence[Op]) -> None:
-        """Checks that it sees images that it shares with an earlier convolution as that one does, not only as many
-        elements.
-
-        Raises:
-            InvalidInput: they differ, with the field that does.
-        """
-        for op in takewhile(lambda op: op is not self, ops):
-            if not isinstance(op, ConvOp):
-                continue
-            shared = {op.name: op.out_shape, op.source: op.in_shape}
-            seen = shared.get(self.source, self.in_shape)
-            for name, own, size in zip(_SIZES, self.in_shape, seen, strict=True):
-                if own != size:
-                    verb = "writes" if self.source == op.name else "reads"
-                    problem = f"is {own}, but {op.name} {verb} {self.source} as {_by(seen)}"
-                    raise InvalidInput(f"{self.name}.{name}", problem, f"use {size}, or another tensor")
-            if (seen := shared.get(self.residual_source, self.out_shape)) != self.out_shape:
-                problem = f"is {self.residual_source} of {_by(seen)}"
-                raise InvalidInput(f"{self.name}.residual_source", problem, f"add images of {_by(self.out_shape)}")
-
-    def check_place(self, ops: Sequence[Op], dtype: Dtype) -> None:
-        """Checks that the element type has 16 bits.
-
-        Raises:
-            InvalidInput: the element type has a different size.
-        """
-        if dtype.row.bits != 16:
-            raise InvalidInput(
-                "dtype", f"is {dtype}, which the convolution {self.name} does not support", "use fp16 or bf16"
-            )
-
     def describe(self, *, with_rows: bool = True) -> str:
         """E.g. ``3x3 64 of 56x56``."""
         by = f" by {self.stride}" if self.stride > 1 else ""
@@ -249,22 +169,12 @@ class ConvOp(TileOp):
             function=", ".join(words["function"] for words in found if "function" in words),
         )
 
-    def place_of(self, row: int, column: int) -> str:
-        """The pixel that an element of the output belongs to."""
-        image, pixel = divmod(row, self.out_height * self.out_width)
-        y, x = divmod(pixel, self.out_width)
-        return f"image {image}, pixel {y}, {x}, channel {column}"
-
     @classmethod
     def extras(cls, ops: Sequence[Self]) -> list[str]:
         """The filters of each op, then the options that any of them has."""
         found = [op.describe() for op in ops]
         found += dict.fromkeys(str(op.activation) for op in ops if op.activation is not Activation.IDENTITY)
         return found + [name for name in ("bias", "residual") if any(getattr(op, name) for op in ops)]
-
-
-def _by(shape: Sequence[int]) -> str:
-    return f"images x rows x columns x channels = {' x '.join(map(str, shape))}"
 
 
 KIND = OpKind(op=ConvOp, version=2)

@@ -137,7 +137,10 @@ extern "C" __global__ void TUNER_CLUSTER_DIMS __launch_bounds__(kNumThreads, 1)
     tuner_chain(const __grid_constant__ WgmmaArgs args) {
   extern __shared__ __align__(1024) unsigned char memory[];
   const Shared shared(memory);
-  const int warp = static_cast<int>(threadIdx.x) / 32;
+  // With one math warpgroup, the compiler only knows by this that a warp has one role, and keeps descriptors in uniform
+  // registers; otherwise it would move four registers for each wgmma.
+  int warp = static_cast<int>(threadIdx.x) / 32;
+  if constexpr (kNumMathGroups == 1) warp = uniform(warp);
 #ifndef TUNER_GUARDED
   launch_dependents();
 #endif

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.convs import conv, product, workload
+from tests.support.convs import conv, pooling, product, workload
 from tuner.core.problem.asked import pair_of, workload_of
 from tuner.core.problem.epilogue.part import PLAIN
 from tuner.core.problem.workload import Workload
@@ -71,6 +71,36 @@ def test_a_first_block_halves_its_images_and_makes_the_shortcut_itself() -> None
     ]
     with pytest.raises(InvalidInput, match="blocks of vgg19 have no shortcut"):
         workload_of({"kind": "network-convs", "network": "vgg19", "stage": 1, "run": "first", "images": 1})
+
+
+@pytest.mark.parametrize(
+    ("changed", "field"),
+    [
+        ({"kernel": 33}, "a.kernel"),
+        ({"kernel": 1, "padding": 1}, "a.padding"),
+        ({"function": "average"}, "a.padding"),
+        ({"stride": 0}, "a.stride"),
+        ({"height": 1, "padding": 0}, "a.kernel"),
+        ({"channels": 0}, "a.channels"),
+        ({"images": 2**16, "height": 2**8, "width": 2**8}, "a.images"),
+    ],
+)
+def test_a_pooling_that_is_wrong_is_told_by_its_field(changed: dict[str, Any], field: str) -> None:
+    with pytest.raises(InvalidInput) as error:
+        workload_of({"kind": "chain", "ops": [pooling("a", **changed)]})
+    assert error.value.field == field
+
+
+def test_a_pooling_sees_the_images_that_a_convolution_makes() -> None:
+    ops = [conv("a"), pooling("b", "a", channels=24), conv("c", "b", height=4, width=3, channels=24)]
+    made = workload_of({"kind": "chain", "ops": ops})
+    assert workload_of(pair_of(made)) == made
+    assert Workload.from_json(made.to_json()) == made
+    with pytest.raises(InvalidInput, match="a writes a as images x rows x columns x channels = 2 x 7 x 6 x 24") as error:
+        workload_of({"kind": "chain", "ops": [ops[0], pooling("b", "a", height=6, width=7, channels=24)]})
+    assert error.value.field == "b.height"
+    with pytest.raises(InvalidInput, match="is fp8_e4m3, which a, an op of images, does not support"):
+        workload_of({"kind": "chain", "ops": [pooling("a", channels=32)], "dtype": "fp8_e4m3"})
 
 
 def test_an_op_that_is_unpickled_alone_has_what_it_does_not_ask_for() -> None:

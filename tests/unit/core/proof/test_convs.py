@@ -10,19 +10,23 @@ import pytest
 from tests.soak import convs as soak
 from tests.support import oracle
 from tests.support.box_graphs import BoxGraph, box_graph
-from tests.support.convs import conv, tiling, workload
+from tests.support.convs import conv, pooling, tiling, workload
 from tests.support.halo_ops import prove, random_plan
 from tests.support.proof import judged_plans
 from tests.support.second_oracle.agreement import DISAGREEMENTS, counts, judged_cases
 from tuner.core.plan.graph.boxes import Extent
 from tuner.core.plan.graph.tile_graph import tile_graph
 from tuner.core.schedule.ordering import Granularity
+from tuner.core.schedule.tiling import Tile
 from tuner.errors import SafetyError
+from tuner.ops.conv.images import ImageOp
 from tuner.ops.conv.lowering import read_pixels
 from tuner.ops.conv.op import ConvOp
+from tuner.ops.conv.pooling.lowering import lower
+from tuner.ops.conv.pooling.op import PoolingOp
 
 
-def pixels_of(op: ConvOp, pixels: range) -> set[int]:
+def pixels_of(op: ImageOp, pixels: range) -> set[int]:
     """The input pixels of the output pixels `pixels`, found one by one from the definition."""
     found = set[int]()
     for pixel in pixels:
@@ -48,6 +52,22 @@ def test_a_tile_reads_from_the_first_pixel_that_it_is_made_of_to_the_last() -> N
         assert isinstance(op, ConvOp)
         tile_m = rng.choice((1, 2, 3, 5, 16, 64))
         read = read_pixels(op, tile_m)
+        for tile, (begin, end) in enumerate(zip(read.begin.tolist(), read.end.tolist(), strict=True)):
+            wanted = pixels_of(op, range(tile * tile_m, min(op.m, (tile + 1) * tile_m)))
+            assert (begin, end) == (min(wanted), max(wanted) + 1) if wanted else begin == end, (op, tile)
+
+
+def test_a_pooling_reads_the_pixels_of_its_windows() -> None:
+    rng = random.Random(2)
+    for _ in range(60):
+        kernel, stride = rng.randint(1, 4), rng.randint(1, 5)
+        padding = rng.randint(0, kernel // 2)
+        least = max(1, kernel - 2 * padding)
+        sizes = {"images": rng.randint(1, 3), "height": rng.randint(least, 9), "width": rng.randint(least, 9)}
+        (op,) = workload(pooling("a", **sizes, kernel=kernel, stride=stride, padding=padding)).tile_ops
+        assert isinstance(op, PoolingOp)
+        tile_m = rng.choice((1, 3, 16))
+        read = lower(op, Tile(m=tile_m, n=16, k=32)).reads[0].box.extents[0]
         for tile, (begin, end) in enumerate(zip(read.begin.tolist(), read.end.tolist(), strict=True)):
             wanted = pixels_of(op, range(tile * tile_m, min(op.m, (tile + 1) * tile_m)))
             assert (begin, end) == (min(wanted), max(wanted) + 1) if wanted else begin == end, (op, tile)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from tests.support.cases import H200
-from tests.support.convs import conv, workload
+from tests.support.convs import conv, pooling, workload
+from tuner.core.legal.legality import tiling_problem
+from tuner.core.space.space import Space
 from tuner.core.space.wgmma_tilings import WgmmaTilings
 
 
@@ -39,3 +41,18 @@ def test_tiles_that_load_much_are_also_tried_with_two_ctas_that_load_together() 
     assert narrow.guesses()[1].cta_tiles != narrow.guesses()[0].tiles, "filters are an eighth of what is loaded"
     few = tilings_of(images=1, height=14, width=14, channels=256, filters=256)
     assert not any(one.cluster_n > 1 for one in few.guesses())
+
+
+def test_few_channels_and_their_maximum_are_a_wave_of_tiles_each() -> None:
+    """Only `mma` computes them, and heights that all ops share do not suit both."""
+    image = {"images": 1, "height": 224, "width": 224, "channels": 4, "filters": 64}
+    made = workload(
+        conv("a", **image, kernel=7, padding=3, stride=2), pooling("b", "a", images=1, height=112, width=112, channels=64)
+    )
+    space = Space(made, H200)
+    first = space.guesses[0]
+    for op, tile in zip(made.tile_ops, first.tiles, strict=True):
+        rows, columns = op.tile_grid(tile.m, tile.n)
+        assert 0.95 * H200.num_sms <= rows * columns <= H200.num_sms
+    assert all(tiling_problem(made, H200, one) is None for one in space.guesses)
+    assert not {one.engine for one in Space(workload(conv("a"), conv("b", "a", channels=24)), H200).guesses}

@@ -16,6 +16,7 @@ from typing import Any
 from tuner.core.problem.activation import Activation
 from tuner.core.problem.dtype import Dtype
 from tuner.errors import WorkerError
+from tuner.ops.conv.images import ImageOp
 from tuner.ops.conv.op import ConvOp
 
 _LIBRARY = "libcudnn.so.9"
@@ -156,16 +157,25 @@ def handle() -> Cudnn:
     return Cudnn()
 
 
+def element_of(op: ImageOp, dtype: Dtype) -> int:
+    """The library's number of an element type.
+
+    Raises:
+        WorkerError: the library is not used for it.
+    """
+    vendor = dtype.row.library
+    if vendor is None or vendor.name not in _ELEMENTS:
+        raise WorkerError(f"{op.name}: cuDNN is not used for images of {dtype}")
+    return _ELEMENTS[vendor.name]
+
+
 def operations_of(library: Any, op: ConvOp, dtype: Dtype) -> list[Descriptor]:
     """The convolution and the library's epilogue operations, each on the fp32 result of the one before.
 
     Raises:
         WorkerError: the element type is not supported, or the library refuses a size.
     """
-    vendor, filters = dtype.row.library, op.filters
-    if vendor is None or vendor.name not in _ELEMENTS:
-        raise WorkerError(f"{op.name}: cuDNN is not used for convolutions of {dtype}")
-    element = _ELEMENTS[vendor.name]
+    element, filters = element_of(op, dtype), op.filters
     image = (op.images, filters, op.out_height, op.out_width)
     steps: list[tuple[int, Descriptor | None]] = []
     if op.residual:
