@@ -16,7 +16,7 @@ from tuner.core.legal.legality import tiling_problem
 from tuner.core.plan.graph.tile_graph import tile_graph
 from tuner.core.problem.asked import workload_of
 from tuner.core.problem.dtype import Dtype
-from tuner.core.problem.epilogue.scales.group_operand import GroupOperand
+from tuner.core.problem.epilogue.scales.group_scale import GroupOperand
 from tuner.core.problem.epilogue.scales.operand import Operand
 from tuner.core.problem.epilogue.sums import Known, Sums
 from tuner.core.problem.ops.op import Role
