@@ -54,6 +54,7 @@ STORED: dict[str, tuple[Dtype, WeightFormat | None]] = {
     "token": (Dtype.FP8_E4M3, None),
     "w4a8": (Dtype.FP8_E4M3, WeightFormat.INT4_G128_A8),
     "w8a16-block": (Dtype.BF16, WeightFormat.E4M3_G128),
+    "block": (Dtype.FP8_E4M3, WeightFormat.E4M3_G128),
 }
 _STORED_MODEL = "llama3-8b"
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.compile import golden
-from tests.support import conv_pairs, converted, convs, quantised
+from tests.support import conv_pairs, converted, convs, operands, quantised
 from tests.support.compiled import compile_source
 from tests.support.conformance import attention, between, chains, in_band, turned
 from tests.support.reports import inputs_digest, machine_code
@@ -94,6 +94,8 @@ SOURCES = {
     "converted_w4a8": partial(_converted, "w4a8, many rows"),
     "quantised_blocks": partial(_blocks, "plain"),
     "quantised_blocks_wide": partial(_blocks, "wide, two warpgroups"),
+    "quantised_pieces": partial(render, quantised.grouped("wide, gated"), quantised.BLOCK_TILINGS["wide"]),
+    "quantised_chain": partial(render, operands.block(13, weights="e4m3_g128"), operands.GROUPED["plain"]),
     "conv_mma": partial(render, *convs.SHORTCUT),
     "conv_mma_parts": partial(render, *convs.bottleneck()),
     "conv_wgmma": partial(render, *convs.BY_WARPGROUPS["a stride, a shortcut"]),

@@ -42,7 +42,7 @@ BLOCK_TILINGS = {
     "wide, in a cluster": wgmma((256, 128, 128), (256, 128, 128), cluster_m=2, num_warps=8),
 }
 #: Kernels of pairs in which only the intermediate has scales of groups, and whether these are gated: without swapped
-#: operands, a gated product has too many sums for a tile of one group of columns.
+#: operands, sums of a gated product are promoted in pieces.
 GROUP_TILINGS = {
     "plain": (True, BLOCK_TILINGS["plain"]),
     "several lines": (True, BLOCK_TILINGS["several lines"]),
@@ -50,6 +50,9 @@ GROUP_TILINGS = {
     "parts": (True, BLOCK_TILINGS["parts"]),
     "shared k": (True, BLOCK_TILINGS["shared k"]),
     "wide": (False, BLOCK_TILINGS["wide"]),
+    "wide, gated": (True, BLOCK_TILINGS["wide"]),
+    "wide, gated, several lines": (True, BLOCK_TILINGS["wide, several lines"]),
+    "wide, gated, parts": (True, BLOCK_TILINGS["wide, parts"]),
 }
 #: Faults in these, by name: the tiling, and the change in the device text.
 GROUP_FAULTS = {
@@ -62,6 +65,12 @@ GROUP_FAULTS = {
     "two channels exchanged": ("plain", "factors[channel]", "factors[channel ^ 1]"),
     "inputs' scale of another group": ("plain", "inputs[places[i] + block]", "inputs[places[i] + (block ^ 1)]"),
     "a scale of weights that is not there": ("plain", "+ block] : 1.0f;", "+ block] : 2.0f;"),
+    "a piece's promotion left out": ("wide, gated", "if (number > 0) add(", "if (number > 1) add("),
+    "a gate's sums for the up projection's": (
+        "wide, gated, several lines",
+        "(row / kConfig.tile_n * kStageLines + line)",
+        "(line)",
+    ),
     "inputs' scale of another group, wide": (
         "wide",
         "inputs[rows[i / 2][i % 2] + block]",

@@ -14,11 +14,11 @@ from tuner.core.legal.small_elements import max_promoted, stored_problem
 from tuner.core.legal.warpgroups.beside import beside_bytes, sums_beside_problem
 from tuner.core.legal.warpgroups.epilogue import epilogue_problem
 from tuner.core.legal.warpgroups.parts import (
-    column_block,
     columns_problem,
     max_sums_beside,
     operands_problem,
-    part_multiplies,
+    piece_columns,
+    promotes_at_once,
 )
 from tuner.core.legal.warpgroups.shapes import of_shape
 from tuner.core.legal.warpgroups.waiting import waiting_problem
@@ -185,8 +185,8 @@ def wgmma_columns(op: TileOp, tile: Tile, dtype: Dtype, *, swap_ab: bool) -> int
     the epilogue multiplies blocks of columns."""
     if swap_ab:
         return tile.m
-    if block := column_block(op):
-        return min(tile.n, block)
+    if columns := piece_columns(op, tile):
+        return columns
     return op.rows_per_column * tile.n if tile.k == line_elements(dtype) else tile.n
 
 
@@ -218,7 +218,7 @@ def _shape_problem(workload: Workload, tiling: Tiling) -> str | None:
     is_busy = tiling.warpgroups is Warpgroups.PING_PONG or bool(tiling.split_k) or tiling.epilogue is Epilogue.TMA
     for _, op, tile in products(workload, tiling):
         most = most_accumulators(op, groups, swap_ab=tiling.swap_ab, shares_k=shares_k, is_busy=is_busy)
-        promoted = None if part_multiplies(op) else max_promoted(workload)
+        promoted = max_promoted(workload) if promotes_at_once(op, tile, swap_ab=tiling.swap_ab) else None
         most = min(most, promoted or most, most_converted(op))
         own = tile_problem(op, tile, groups, workload.dtype, swap_ab=tiling.swap_ab, most=most)
         if problem := own or _slice_problem(op, tile, tiling, workload.dtype):

@@ -9,8 +9,7 @@ from typing import Any
 from tuner.core.problem.dtype import Dtype
 from tuner.core.problem.epilogue.scales.block_scale import BlockScale
 from tuner.core.problem.epilogue.scales.channel_scale import ChannelScale
-from tuner.core.problem.epilogue.scales.group_operand import GroupOperand
-from tuner.core.problem.epilogue.scales.group_scale import GroupScale
+from tuner.core.problem.epilogue.scales.group_scale import GroupOperand, GroupScale
 from tuner.core.problem.epilogue.scales.operand import Operand
 from tuner.core.problem.epilogue.scales.output_scale import OutputScale
 from tuner.core.problem.weights import WeightFormat
@@ -42,8 +41,9 @@ def _scaled(op: Mapping[str, Any], stream: Dtype, names: set[str], is_normed: bo
     if op.get("bias"):
         problem = "has a bias, whose elements would have the 8 bits of the operands"
         raise InvalidInput(str(op["name"]), problem, "use a model without biases, or weights e4m3 and a 16-bit dtype")
-    in_blocks = op.get("weights") == WeightFormat.E4M3_G128
-    has_groups = op.get("weights") and op["source"] not in names  # which scale the weights
+    row = WeightFormat(op["weights"]).row if op.get("weights") else None
+    in_blocks = row is not None and row.element is not None and row.group > 0
+    has_groups = row is not None and op["source"] not in names  # which scale the weights
     parts = [BlockScale.name] if in_blocks else [] if has_groups else [ChannelScale.name]
     operand = GroupOperand if in_blocks else Operand
     left_out = ("norm", "eps", *(["weights"] if in_blocks else []))

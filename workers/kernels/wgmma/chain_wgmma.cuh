@@ -58,6 +58,8 @@ __device__ __forceinline__ bool compute_tile(const WgmmaArgs& args, const FeedSl
         Converted<kOp>::multiply(acc, num_steps, stages, places, issued);
       } else if constexpr (part_multiplies(kOp)) {
         PartProduct<kOp>::multiply(acc, args.base, slot.task, stages, places, issued);
+      } else if constexpr (Element::kPromotesSums && !kSwapAb && Tile::kNumSums > 96) {
+        multiply_in_pieces<kOp>(acc, num_steps, stages, places, issued);
       } else if constexpr (Element::kPromotesSums) {
         Tile::multiply_promoted(acc, num_steps, stages, places, issued);
       } else {

@@ -247,6 +247,11 @@ struct Converted;
 template <int kOp>
 struct PartProduct;
 
+// Multiplies a tile whose promoted sums do not fit the registers twice; next to the part that needs tiles of such a width.
+template <int kOp, class Issued>
+__device__ void multiply_in_pieces(float (&acc)[kMaxWgmmaAccumulators], int num_steps, const Stages& stages,
+                                   StagePlaces& places, const Issued& issued);
+
 // Multiplies one task's tile into the warpgroup's accumulators.
 template <int kOp>
 struct WgmmaTile {

@@ -16,7 +16,7 @@ from tuner.core.legal.legality import tiling_problem
 from tuner.core.plan.graph.tile_graph import tile_graph
 from tuner.core.problem.asked import workload_of
 from tuner.core.problem.dtype import Dtype
-from tuner.core.problem.epilogue.scales.group_operand import GroupOperand
+from tuner.core.problem.epilogue.scales.group_scale import GroupOperand
 from tuner.core.problem.epilogue.scales.operand import Operand
 from tuner.core.problem.epilogue.sums import Known, Sums
 from tuner.core.problem.ops.op import Role
@@ -175,3 +175,12 @@ def test_a_manifest_lists_operands_between_ops() -> None:
     assert (found["role"], found["dtype"], found["shape"]) == ("intermediate", "fp8_e4m3", [5, 256])
     assert tensors["residual"]["dtype"] == "bf16"
     assert "operand_factors" in tensors["o_proj.operand_factors"]["role"]
+
+
+def test_a_manifest_lists_scales_of_groups_between_ops_and_of_inputs() -> None:
+    workload = block(weights="e4m3_g128")
+    tensors = {one["name"]: one for one in make(tiling=GROUPED["plain"], workload=workload).kernel.manifest["tensors"]}
+    found = [tensors[f"{name}.group_scale_factors"] for name in ("o_proj.group_operand_values", "attention")]
+    assert [(one["role"], one["dtype"], one["shape"]) for one in found] == [
+        ("intermediate", "fp32", [5, 2]), ("group_scale_factors", "fp32", [5, 2]),
+    ]  # fmt: skip

@@ -7,6 +7,9 @@ from tuner.core.problem.tile_op import TileOp
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.tiling import Engine, PartSums, Tile, Tiling, Warpgroups
 
+#: Rows of a block of sums, and columns of such a piece.
+ONE_BLOCK_ROWS, PIECE_COLUMNS = 64, 64
+
 
 def team_warps(tiling: Tiling) -> int:
     """Warps that multiply a task together."""
@@ -68,6 +71,23 @@ def max_sums_beside(op: TileOp, groups: int, *, swap_ab: bool) -> int | None:
 def part_multiplies(op: TileOp) -> bool:
     """Whether a part multiplies the op's tiles, and limits the sums that it promotes."""
     return any(part.kernel.multiplies for part in op.epilogue)
+
+
+def promotes_at_once(op: TileOp, tile: Tile, *, swap_ab: bool) -> bool:
+    """Whether a tile's promoted sums must fit the registers twice."""
+    return not part_multiplies(op) and (swap_ab or not _is_in_pieces(op, tile))
+
+
+def piece_columns(op: TileOp, tile: Tile) -> int:
+    """Rows of operand B per instruction, if W is operand B and a tile is multiplied in pieces; else 0."""
+    return min(tile.n, column_block(op)) or (PIECE_COLUMNS if _is_in_pieces(op, tile) else 0)
+
+
+def _is_in_pieces(op: TileOp, tile: Tile) -> bool:
+    """Whether up to 128 sums per thread are promoted piece by piece if W is operand B: those of a gated tile of 64 rows
+    whose width a part of the epilogue requires."""
+    is_wide = op.rows_per_column > 1 and any(part.kernel.tile_columns for part in op.epilogue)
+    return is_wide and tile.m <= ONE_BLOCK_ROWS and not part_multiplies(op)
 
 
 def exchanged_numbers(op: TileOp, num_warps: int) -> int:

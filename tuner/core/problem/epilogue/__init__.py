@@ -12,8 +12,7 @@ from tuner.core.problem.epilogue.residual import Residual
 from tuner.core.problem.epilogue.row_scale import RowScale
 from tuner.core.problem.epilogue.scales.block_scale import BlockScale, InputScale
 from tuner.core.problem.epilogue.scales.channel_scale import ChannelScale
-from tuner.core.problem.epilogue.scales.group_operand import GroupOperand
-from tuner.core.problem.epilogue.scales.group_scale import GroupScale
+from tuner.core.problem.epilogue.scales.group_scale import GroupOperand, GroupScale
 from tuner.core.problem.epilogue.scales.operand import Operand
 from tuner.core.problem.epilogue.scales.output_scale import OutputScale
 from tuner.core.problem.epilogue.turn import Turn

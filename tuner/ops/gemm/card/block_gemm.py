@@ -18,8 +18,7 @@ import cupy
 
 from tuner.core.problem.dtype import Dtype
 from tuner.core.problem.epilogue.scales.block_scale import BlockScale
-from tuner.core.problem.epilogue.scales.group_operand import GroupOperand
-from tuner.core.problem.epilogue.scales.group_scale import BLOCK, GroupScale
+from tuner.core.problem.epilogue.scales.group_scale import BLOCK, GroupOperand, GroupScale
 from tuner.core.problem.tile_op import TileOp
 from tuner.core.problem.workload import Workload
 from tuner.core.trial.reports.library_recipe import LibraryCall

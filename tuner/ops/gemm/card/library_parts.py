@@ -8,8 +8,7 @@ from typing import Any
 import cupy
 
 from tuner.core.problem.epilogue import AddedPart, Part, Product
-from tuner.core.problem.epilogue.scales.group_operand import GroupOperand
-from tuner.core.problem.epilogue.scales.group_scale import GroupScale
+from tuner.core.problem.epilogue.scales.group_scale import GroupOperand, GroupScale
 from tuner.core.problem.epilogue.scales.operand import Operand
 from tuner.core.problem.tile_op import TileOp
 from tuner.core.problem.workload import Dtype, Workload

@@ -14,8 +14,7 @@ from tuner.core.problem.dtype import Dtype
 from tuner.core.problem.epilogue.added import AddedPart, Own
 from tuner.core.problem.epilogue.kernel import KernelPart
 from tuner.core.problem.epilogue.part import Broken, Draws, Product, Stage
-from tuner.core.problem.epilogue.scales.group_operand import GroupOperand
-from tuner.core.problem.epilogue.scales.group_scale import BLOCK, GroupScale
+from tuner.core.problem.epilogue.scales.group_scale import BLOCK, GroupOperand, GroupScale
 from tuner.core.problem.epilogue.sums import Tensors
 from tuner.core.problem.ops.dataflow import Read
 from tuner.core.problem.ops.op import Op, Role, Tensor

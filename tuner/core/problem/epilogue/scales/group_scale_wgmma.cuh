@@ -88,6 +88,54 @@ __device__ __forceinline__ float scale_of_row(const float (&values)[kGroups][2])
   return __uint_as_float(largest) * (1.0f / kLargestInGroup);
 }
 
+// Like `WgmmaTile::multiply_promoted`, for a group's sums that do not fit the registers twice, of W as operand B: pieces of
+// 64 columns have separate sums, and one is multiplied while the one before is added.
+template <int kOp, class Issued>
+__device__ void multiply_in_pieces(float (&acc)[kMaxWgmmaAccumulators], int num_steps, const Stages& stages,
+                                   StagePlaces& places, const Issued& issued) {
+  using Tile = WgmmaTile<kOp>;
+  constexpr OpConfig kConfig = kOps[kOp];
+  constexpr int kBlocks = Tile::kBlocks, kStageLines = Tile::kStageLines, kBlockSums = Tile::kBlockSums;
+  constexpr int kPiece = 64, kPieceSums = kPiece / 2, kPieces = kBlockSums / kPieceSums;
+  constexpr int kProducts = kStageLines * kBlocks * kPieces;
+  static_assert(kConfig.tile_n % kPiece == 0, "a piece belongs to the gate or to the up projection");
+  const int lane = thread_number() % 32;
+  const typename Tile::Operands first(stages);
+  float sums[2][kPieceSums];
+  const auto add = [&](int number) {
+    float* const own = acc + number / kPieces % kBlocks * kBlockSums + number % kPieces * kPieceSums;
+#pragma unroll
+    for (int i = 0; i < kPieceSums; ++i) own[i] += sums[number % 2][i];
+  };
+  Tile::fill(acc, 0.0f);
+#pragma unroll 1
+  for (int left = num_steps; left > 0; --left) {
+    stages.wait_filled(places);
+    const typename Tile::Operands operands = first.at(places);
+#pragma unroll
+    for (int number = 0; number < kProducts; ++number) {
+      const int line = number / (kBlocks * kPieces), block = number / kPieces % kBlocks, row = number % kPieces * kPiece;
+      const int b_row = (row / kConfig.tile_n * kStageLines + line) * kConfig.tile_n + row % kConfig.tile_n;
+      wgmma_fence();
+#pragma unroll
+      for (int slice = 0; slice < 4; ++slice) {
+        const int a_units = (line * Tile::kSharedRows + block * kBlockRows) * (kLineBytes / 16) + slice * 2;
+        const int b_units = b_row * (kLineBytes / 16) + slice * 2;
+        Wgmma<kPiece>::multiply(sums[number % 2], operand_descriptor(operands.a() + a_units),
+                                operand_descriptor(operands.b() + b_units), slice > 0);
+      }
+      wgmma_commit();
+      wgmma_wait<1>();
+      if (number > 0) add(number - 1);
+    }
+    wgmma_wait<0>();
+    add(kProducts - 1);
+    places.advance();
+    stages.release_before(places, lane);
+  }
+  issued();
+}
+
 // `kFactors` is the position of the scales among the op's pointers of parts.
 template <int kOp, int kFirst, int kEnd, int kFactors, bool kIsSwapped = kSwapAb>
 struct GroupedTile {
