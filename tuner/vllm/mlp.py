@@ -120,7 +120,8 @@ def replace_mlps(model: Any, found: list[Found], path: Path, *, laid: Collection
         mlp.gate_up_proj.weight, mlp.down_proj.weight = one.weights
         parent, _, last = one.name.rpartition(".")
         setattr(model.get_submodule(parent), last, PackedMlp(mlp))
-    log.info("tuner: %d of %d MLPs run the kernels of %s", len(found) - reasons.total(), len(found), path)
+    where = "" if torch.cuda.is_available() else " (on a CPU PyTorch's products)"
+    log.info("tuner: %d of %d MLPs run the kernels of %s%s", len(found) - reasons.total(), len(found), path, where)
     if not found:
         log.warning("tuner: the model has no MLP with a gate_up_proj, an act_fn and a down_proj")
     for reason, count in reasons.items():
