@@ -9,7 +9,9 @@ from functools import cache, cached_property
 from typing import Any, Self
 
 from tuner.core.problem.activation import Activation
-from tuner.core.problem.op_kinds import op_kinds
+from tuner.core.problem.dtype import Dtype
+from tuner.core.problem.op_kinds import op_from_json, op_kinds
+from tuner.core.problem.ops.op import Op
 from tuner.core.problem.workload import Workload
 from tuner.errors import InvalidInput
 from tuner.packs.base_shape import OPTIONS, BaseShape, Json, is_product
@@ -172,9 +174,23 @@ class _OpsShape(BaseShape):
     @property
     def counted(self) -> str:
         """What its ops compute together, if its rows are parts of that, e.g. ``images=4``; else empty."""
-        kinds = op_kinds()
-        fields = ((kinds[str(one["op"])].op.BATCH_FIELD, one) for one in self.ops if one.get("op") in kinds)
-        return next((f"{field}={one[field]}" for field, one in fields if field), "")
+        fields = ((op.BATCH_FIELD, op.batch_size) for op in self._counting)
+        return next((f"{field}={size}" for field, size in fields), "")
+
+    @property
+    def described(self) -> str:
+        """Its text, with the sizes of ops that do not count rows, e.g. ``conv1 3x3 64 of 56x56``."""
+        counting = {op.name: op.describe(with_rows=False) for op in self._counting}
+        if not counting:
+            return str(self)
+        return f"{self.dtype} {' -> '.join(f'{name} {counting.get(name, str())}'.rstrip() for name in self.names)}"
+
+    @property
+    def _counting(self) -> list[Op]:
+        """The ops whose callers count something else than rows."""
+        dtype, kinds = Dtype(self.dtype), op_kinds()
+        given = [one for one in self.ops if one.get("op") in kinds and kinds[str(one["op"])].op.BATCH_FIELD]
+        return [op_from_json(one, dtype) for one in given]
 
 
 class LayerShape(_OpsShape):

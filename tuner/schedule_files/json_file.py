@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -22,8 +23,8 @@ def read_json(path: Path, remedy: str) -> Any:
             which readers interpret differently.
     """
     try:
-        return json.loads(path.read_text(encoding="utf-8-sig"), object_pairs_hook=_each_once)
-    except _Twice as error:
+        return json.loads(path.read_text(encoding="utf-8-sig"), object_pairs_hook=each_once)
+    except Twice as error:
         raise InvalidInput(str(path), f"has {error.args[0]!r} twice in one object", remedy) from error
     except OSError as error:
         raise InvalidInput(str(path), f"cannot be read: {error.strerror}", remedy) from error
@@ -36,13 +37,24 @@ def read_json(path: Path, remedy: str) -> Any:
         raise InvalidInput(str(path), "is nested too deeply", remedy) from error
 
 
-class _Twice(Exception):
-    """A key that occurs twice."""
+class Twice(ValueError):
+    """A name that an object has twice."""
 
 
-def _each_once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        names = [name for name, _ in pairs]
-        raise _Twice(next(name for name in names if names.count(name) > 1))
-    return found
+def repeated(pairs: Sequence[tuple[str, Any]]) -> str | None:
+    """The first name that an object has twice; None if there is none."""
+    if len(dict(pairs)) == len(pairs):
+        return None
+    counts = Counter(name for name, _ in pairs)
+    return next(name for name, count in counts.items() if count > 1)
+
+
+def each_once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """An object, for `json.loads`.
+
+    Raises:
+        Twice: it has a name twice.
+    """
+    if (name := repeated(pairs)) is not None:
+        raise Twice(name)
+    return dict(pairs)

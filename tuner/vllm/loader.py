@@ -18,7 +18,7 @@ from .layers import Programs, fold_norms, programs_of
 from .log import log
 from .mlp import Found, found_in, replace_mlps
 from .norms.replaced import replace_norms
-from .pack import digest, pack_path
+from .pack import VARIABLE, digest, pack_path
 from .quantised import mlps as quantised
 
 #: The value of `--load-format`.
@@ -83,13 +83,15 @@ class PackedLoader(BaseModelLoader):  # type: ignore[misc]
         reason = "" if path is None else self._reason_against_all(vllm_config, model_config)
         if reason:
             log.warning("tuner: all MLPs keep vLLM's implementation: %s", reason)
+        if path is None:
+            log.info("tuner: %s is not set, so vLLM computes everything", VARIABLE)
         if path is None or reason:
             return self.inner.load_model(vllm_config, model_config, prefix)
         # The compile cache must distinguish code that calls our operator from the model's original code.
         vllm_config.additional_config["tuner_pack"] = digest(path) + " and norms" * self._has_norms
         self._vllm_config = vllm_config
         model = super().load_model(vllm_config, model_config, prefix)
-        replace_mlps(model, self.mlps, path)
+        replace_mlps(model, self.mlps, path, laid=[one.name for one in self._quantised])
         quantised.install(model, self._quantised)
         if self._has_norms:
             # Drafts may be made from sums between layers, which must then have the model's dtype.

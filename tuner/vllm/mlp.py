@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -102,10 +103,13 @@ class PackedMlp(torch.nn.Module):  # type: ignore[misc]
         return tensor_model_parallel_all_reduce(y) if self.is_summed else y
 
 
-def replace_mlps(model: Any, found: list[Found], path: Path) -> None:
-    """Replaces each MLP for which the pack has kernels, and logs how many, and why not the others."""
+def replace_mlps(model: Any, found: list[Found], path: Path, *, laid: Collection[str] = ()) -> None:
+    """Replaces each MLP for which the pack has kernels, and logs how many, and why not the others. Those named in
+    `laid` have kernels, too, but others replace them."""
     reasons = Counter[str]()
     for one in found:
+        if one.name in laid:
+            continue
         mlp = model.get_submodule(one.name)
         reason = one.reason or _bind(one, str(_activation_of(mlp)), path)
         if reason:
@@ -116,7 +120,8 @@ def replace_mlps(model: Any, found: list[Found], path: Path) -> None:
         mlp.gate_up_proj.weight, mlp.down_proj.weight = one.weights
         parent, _, last = one.name.rpartition(".")
         setattr(model.get_submodule(parent), last, PackedMlp(mlp))
-    log.info("tuner: %d of %d MLPs run the kernels of %s", len(found) - reasons.total(), len(found), path)
+    where = "" if torch.cuda.is_available() else " (on a CPU PyTorch's products)"
+    log.info("tuner: %d of %d MLPs run the kernels of %s%s", len(found) - reasons.total(), len(found), path, where)
     if not found:
         log.warning("tuner: the model has no MLP with a gate_up_proj, an act_fn and a down_proj")
     for reason, count in reasons.items():

@@ -44,6 +44,8 @@ class FfnKernels:
         return found
 
 
+#: PyTorch compiles kernels with 32-bit indices for tensors with fewer elements.
+_MOST_ELEMENTS = 2**31
 #: How vLLM computes a gated activation for rows without a kernel, by the activation's name here; others, PyTorch does.
 _gated: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {}
 #: The prepared kernels by `key_of` their weights; the first that supports the number of rows is used.
@@ -83,15 +85,52 @@ def activated(pairs: torch.Tensor, activation: str) -> torch.Tensor:
 def compiled_for_any_rows(run: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[torch.Tensor], torch.Tensor]:
     """An activation compiled for any number of rows, but for the number of columns that it is given, as in vLLM's
     graphs. What vLLM compiles for use outside of them knows neither, so it loads elements one by one: 12.6 instead of
-    4.9 µs for 136 rows of 2 x 18,944."""
-    compiled = torch.compile(run, dynamic=False)
+    4.9 µs for 136 rows of 2 x 18,944.
 
-    def of_rows(pairs: torch.Tensor) -> torch.Tensor:
+    Steps without a graph wait for the host, and the checks of `torch.compile` take most of a call's time there. So what
+    it has compiled for usual rows is called without them."""
+    known: dict[tuple[Any, ...], Callable[[torch.Tensor], torch.Tensor]] = {}
+    checked = torch.compile(run, dynamic=False)
+
+    def with_checks(pairs: torch.Tensor) -> torch.Tensor:
         torch._dynamo.maybe_mark_dynamic(pairs, 0)
-        found: torch.Tensor = compiled(pairs)
+        found: torch.Tensor = checked(pairs)
         return found
 
+    def of_rows(pairs: torch.Tensor) -> torch.Tensor:
+        # PyTorch compiles a single row, and elements beyond 32-bit indices, separately.
+        if not (pairs.shape[0] > 1 and pairs.numel() < _MOST_ELEMENTS and pairs.is_contiguous()):
+            return with_checks(pairs)
+        key = pairs.shape[1:], pairs.dtype, pairs.device
+        if (compiled := known.get(key)) is None:
+            compiled = known[key] = _compiled_like(run, pairs) or with_checks
+        return compiled(pairs)
+
     return of_rows
+
+
+def _compiled_like(
+    run: Callable[[torch.Tensor], torch.Tensor], pairs: torch.Tensor
+) -> Callable[[torch.Tensor], torch.Tensor] | None:
+    """`run` compiled for any number of rows like these, to be called without checks; None if PyTorch compiled it for
+    this number only."""
+    from torch._inductor.compile_fx import compile_fx
+
+    made = list[tuple[Callable[..., Any], list[bool]]]()
+
+    def kept(graph: Any, inputs: Any) -> Any:
+        made.append((compile_fx(graph, inputs), [isinstance(one, torch.SymInt) for one in inputs]))
+        return made[-1][0]
+
+    like = torch.empty_like(pairs)
+    torch._dynamo.maybe_mark_dynamic(like, 0)
+    torch.compile(run, backend=kept, dynamic=False)(like)
+    if len(made) != 1 or sorted(made[0][1]) != [False, True]:
+        return None
+    ((compiled, (is_rows, _)),) = made
+    if is_rows:
+        return lambda pairs: compiled(pairs.shape[0], pairs)[0]
+    return lambda pairs: compiled(pairs, pairs.shape[0])[0]
 
 
 def _run(x: torch.Tensor, w1: torch.Tensor, w2: torch.Tensor, activation: str) -> torch.Tensor:

@@ -115,6 +115,16 @@ def test_what_is_no_json_is_refused_with_the_reason(api: Api, content: bytes, wo
     assert refused(response, 422 if content == b"" else 400)["detail"].startswith(words)
 
 
+@pytest.mark.parametrize("path", ["/jobs", "/batches", "/packs", "/imports"])
+def test_a_body_that_gives_a_field_twice_is_refused_by_the_path_of_the_field(api: Api, path: str) -> None:
+    before = api.get("/jobs")
+    content = json.dumps(body(pair=pair(m=16))).replace('"m": 16', '"m": 16, "m": 1')
+    response = api.http.post(path, content=content, headers={"content-type": "application/json"})
+    [error] = refused(response, 422)["errors"]
+    assert (error["field"], error["problem"]) == ("pair.m", "is given twice in one object")
+    assert api.get("/jobs") == before
+
+
 def test_a_field_of_several_types_is_refused_once_by_its_name(api: Api) -> None:
     [error] = refused(api.http.get("/best?m=x&d_in=1&d_hidden=1&d_out=1"), 422)["errors"]
     assert (error["field"], error["problem"]) == ("m", "should be an integer, got 'x'")

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.service.client.conftest import Run
+from tests.support.waiting import wait_until
 from tuner.client import Client, ExitCode
 from tuner.packs.read import read_pack
 
@@ -63,12 +64,17 @@ def test_a_batch_is_submitted_by_its_rows_and_ended(run: Run, client: Client) ->
     batch_id = made.stdout.strip()
     assert batch_id.startswith("batch-")
     assert client.batch(batch_id)["num_jobs"] == 4
+    kept = run("delete", batch_id)
+    assert (kept.exit_code, "cancel it first: nothing of it was deleted" in kept.stderr) == (ExitCode.REFUSED, True)
     assert run("cancel", batch_id).stdout.strip() == "cancelled"
     assert run("best", batch_id).exit_code == ExitCode.JOB_FAILED
     again = run("retry", batch_id)
     assert again.exit_code == 0, again.stderr
     assert {client.job(one)["pair"]["m"] for one in again.stdout.split()} == {1, 2, 4, 8}
     assert run("cancel", *again.stdout.split()).exit_code == 0
+    gone = run("delete", batch_id)
+    assert (gone.exit_code, gone.stdout.count(" deleted\n")) == (0, 4), gone.stderr
+    wait_until(lambda: run("status", batch_id).exit_code == ExitCode.NO_RESULT)
 
 
 def test_a_preset_is_submitted_with_several_rows_as_one_ladder(run: Run, client: Client) -> None:

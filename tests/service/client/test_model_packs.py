@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.service.client.conftest import Run
-from tests.service.client.test_packs import CONFIG
+from tests.service.client.test_packs import CONFIG, TARGET
 from tuner.client import ExitCode
 from tuner.packs.read import read_pack
 
@@ -22,7 +22,7 @@ def test_a_quantised_models_pack_says_how_its_weights_are_stored(run: Run, tmp_p
     how = {"quant_method": "awq", "bits": 4, "group_size": 128, "zero_point": True, "version": "gemm"}
     sizes = {"hidden_size": 2048, "intermediate_size": 4096, "num_attention_heads": 16}
     config.write_text(json.dumps({**CONFIG, **sizes, "quantization_config": how}))
-    command = ["tune-model", str(config), "--m", "1,2", "--trials", "6", "-o", str(output)]
+    command = ["tune-model", str(config), "--m", "1,2", "--trials", "6", *TARGET, "-o", str(output)]
     done = run(*command)
     assert done.exit_code == 0, done.stderr
     assert "silu gated, int4_g128_zp weights, 16-bit activations: 2 layers, 2 row counts" in done.stderr
@@ -41,7 +41,7 @@ def test_a_quantised_models_pack_says_how_its_weights_are_stored(run: Run, tmp_p
 def test_a_models_config_gives_its_attentions_too(run: Run, tmp_path: Path) -> None:
     output, path = tmp_path / "model.tunerpack", tmp_path / "config.json"
     path.write_text(json.dumps({**CONFIG, "num_attention_heads": 4, "num_key_value_heads": 2}))
-    command = ["tune-model", str(path), "--m", "2,1", "--trials", "3", "-o", str(output)]
+    command = ["tune-model", str(path), "--m", "2,1", "--trials", "3", *TARGET, "-o", str(output)]
     done = run(*command, "--context", "300", "--page-tokens", "16")
     assert done.exit_code == 0, done.stderr
     assert "attention: 1 x 300 tokens, its projection" in done.stderr
@@ -50,7 +50,7 @@ def test_a_models_config_gives_its_attentions_too(run: Run, tmp_path: Path) -> N
     [table_of] = pack.section("attentions")
     assert str(table_of.shape) == "fp16 attention, 4 heads of 64 over 2, pages of 16, projection to 256"
     assert [(rung.m_hi, rung.max_length) for rung in table_of.rungs] == [(1, 300), (2, 300)]
-    one = [*command[:2], "--m", "1", "--trials", "3", "-o", str(output), "--context", "300"]
+    one = [*command[:2], "--m", "1", "--trials", "3", *TARGET, "-o", str(output), "--context", "300"]
     served = ("--lengths", "uniform", "--timed-length", "100")
     whole = run(*one, "--layers", "--page-tokens", "16", "--tokens-first", *served)
     assert whole.exit_code == 0, whole.stderr
@@ -78,7 +78,8 @@ def test_a_models_config_gives_its_blocks_and_those_of_a_rank(run: Run, tmp_path
     tunes layers, which are blocks in another order."""
     output, path = tmp_path / "model.tunerpack", tmp_path / "config.json"
     path.write_text(json.dumps({**CONFIG, "num_attention_heads": 4, "num_key_value_heads": 2}))
-    command = ["tune-model", str(path), "--m", "1", "--trials", "4", "-o", str(output), "--context", "300", "--blocks"]
+    command = ["tune-model", str(path), "--m", "1", "--trials", "4", *TARGET, "-o", str(output)]
+    command += ["--context", "300", "--blocks"]
     blocks = run(*command)
     assert blocks.exit_code == 0, blocks.stderr
     assert "qkv, attention, o_proj, gate_up, down: 1 x 300 tokens" in blocks.stderr

@@ -36,6 +36,8 @@ CONFIG = {
     "hidden_act": "silu",
     "torch_dtype": "float16",
 }
+#: The server's default, which tune-model uses only if it is named, since it is simulated.
+TARGET = ("--target", "simulated:h200")
 
 
 @pytest.fixture(autouse=True)
@@ -77,7 +79,7 @@ def test_a_models_config_becomes_a_pack_and_run_again_takes_what_has_finished(
     run: Run, client: Client, config: Path, tmp_path: Path
 ) -> None:
     output = tmp_path / "model.tunerpack"
-    command = ["tune-model", str(config), "--tp", "2", "--m", "4,1", "--trials", "3", "-o", str(output)]
+    command = ["tune-model", str(config), "--tp", "2", "--m", "4,1", "--trials", "3", *TARGET, "-o", str(output)]
     first = run(*command)
     assert first.exit_code == 0, first.stderr
     assert "fp16 256 -> 256 -> 256 silu gated: 2 layers, 3 row counts" in first.stderr
@@ -86,6 +88,8 @@ def test_a_models_config_becomes_a_pack_and_run_again_takes_what_has_finished(
     )
     assert "model.tunerpack is simulated: it never ran on a card" in first.stderr
     num_jobs, content = len(list(client.jobs())), output.read_bytes()
+    unnamed = run(*(one for one in command if one not in TARGET))
+    assert (unnamed.exit_code, f"without {' '.join(TARGET)}" in unnamed.stderr) == (ExitCode.SIMULATED, True)
     [entry] = read_pack(content).entries
     assert {rung.provenance["job"] for rung in entry.rungs if rung.provenance} <= {job["id"] for job in client.jobs()}
     assert all(entry.at(m) for m in range(1, 601))
@@ -99,7 +103,7 @@ def test_a_models_jobs_are_found_again_by_its_name_project_and_labels(
     run: Run, client: Client, config: Path, tmp_path: Path
 ) -> None:
     options = ["--m", "2", "--trials", "3", "--project", "chat", "--label", "nightly", "--anew"]
-    made = run("tune-model", str(config), *options, "-o", str(tmp_path / "model.tunerpack"))
+    made = run("tune-model", str(config), *options, *TARGET, "-o", str(tmp_path / "model.tunerpack"))
     assert made.exit_code == 0, made.stderr
     [job] = [job for job in client.jobs() if job["project"] == "chat"]
     assert job["labels"] == ["nightly", tmp_path.name]
@@ -111,7 +115,7 @@ def test_a_batch_invariant_pack_has_kernels_of_one_order_and_says_what_that_cost
     run: Run, config: Path, tmp_path: Path
 ) -> None:
     output, lock = tmp_path / "model.tunerpack", tmp_path / "tuner.lock"
-    command = ["tune-model", str(config), "--m", "8,2,1", "--trials", "4", "--batch-invariant"]
+    command = ["tune-model", str(config), "--m", "8,2,1", "--trials", "4", "--batch-invariant", *TARGET]
     made = run(*command, "-o", str(output), "--lock", str(lock))
     assert made.exit_code == 0, made.stderr
     assert "without the" in made.stdout

@@ -96,6 +96,7 @@ def test_behind_ctrl_c_it_says_what_goes_on_and_its_lines_lead_back(url: str, tm
                     "hidden_act": "silu", "num_attention_heads": 4, "torch_dtype": "bfloat16"})
     )  # fmt: skip
     command = ["--url", url, "tune-model", str(config), "--m", "1,4", "--trials", "3000", "--anew"]
+    command += ["--target", "simulated:h200"]
     command += ["--output", str(tmp_path / "model.tunerpack")]
     said = interrupted(command, "searching: ")
     (batch_id,) = set(re.findall(r"batch-\w+", said))

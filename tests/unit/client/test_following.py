@@ -17,7 +17,7 @@ from rich.console import Console
 
 from tests.support import builders
 from tuner.client import Client, ExitCode
-from tuner.client.commands.job_commands import retry, watch
+from tuner.client.commands.job_commands import delete, retry, watch
 from tuner.client.commands.submit import submit
 from tuner.client.documents.given import GivenSchedules, given_schedules
 from tuner.client.errors import Refused, Unreachable
@@ -178,3 +178,24 @@ def test_of_a_batch_each_job_is_retried_though_one_is_refused_and_no_new_id_is_l
     result = CliRunner().invoke(retry, ["batch-1"], obj=Batch())
     assert result.stdout.split() == ["job-1-again", "job-4-again"]
     assert isinstance(result.exception, Refused)
+
+
+@pytest.mark.parametrize("last", ["cancelled", "searching"])
+def test_a_batch_is_deleted_as_a_whole_and_only_once_all_of_its_jobs_have_ended(last: str) -> None:
+    deleted = list[str]()
+
+    class Batch:
+        def batch_jobs(self, batch_id: str) -> list[dict[str, Any]]:
+            return [{"job": job(job_id, state)} for job_id, state in (("job-1", "succeeded"), ("job-2", last))]
+
+        def delete(self, job_id: str) -> dict[str, Any] | None:
+            deleted.append(job_id)
+            return {"owners": ["bo"]} if job_id == "job-2" else None
+
+    result = CliRunner().invoke(delete, ["batch-1"], obj=Batch())
+    if last == "cancelled":
+        assert result.stdout == "job-1 deleted\njob-2 is kept for bo\n"
+    else:
+        assert isinstance(result.exception, Refused)
+        assert str(result.exception) == "batch-1 has 1 open job; cancel it first: nothing of it was deleted"
+    assert deleted == (["job-1", "job-2"] if last == "cancelled" else [])

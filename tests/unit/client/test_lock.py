@@ -37,7 +37,10 @@ def test_every_byte_of_a_lock_that_is_flipped_is_refused() -> None:
                 Lock.from_bytes(bytes(broken))
 
 
-@pytest.mark.parametrize("content", [b"{}", b"[]", b"no JSON", b"5", b"null", b"[" * 10**5])
+TWICE = LOCK.to_bytes().replace(b'"format"', b'"format": 0, "format"')
+
+
+@pytest.mark.parametrize("content", [b"{}", b"[]", b"no JSON", b"5", b"null", b"[" * 10**5, TWICE])
 def test_another_file_is_called_no_lock_file(content: bytes) -> None:
     with pytest.raises(Refused, match=r"^the file is not a lock file.*; restore it"):
         Lock.from_bytes(content)

@@ -186,6 +186,7 @@ def test_biases_and_a_window_of_the_config_are_the_chains() -> None:
         ("qwen3_32b", {}, 1, "which normalizes queries and keys between qkv and the attention"),
         ("llama_3_8b", {"rope_scaling": {"rope_type": "dynamic"}}, 1, "rope_scaling: is of type 'dynamic'"),
         ("llama_3_8b", {"rope_scaling": {"type": "yarn"}}, 1, "is of type 'yarn'"),
+        ("qwen2_5_7b", {"model_type": "qwen2_5_vl_text"}, 1, "rope_scaling: is of type 'mrope'"),
         ("llama_3_8b", {"partial_rotary_factor": 0.5}, 1, "partial_rotary_factor: is 0.5, but kernels"),
         ("llama_3_8b", {"attention_bias": True}, 2, "the bias of o_proj would be added 2 times"),
         ("gemma_2_9b", {}, 1, r"whose norms multiply by 1 \+ their weight"),

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tuner.client.models.fields import check_fields
 from tuner.client.models.models import ffn_shapes, merged
 from tuner.errors import InvalidInput
 from tuner.packs.shapes import Shape
@@ -110,3 +111,24 @@ def test_the_language_model_of_any_wrapped_config_is_taken_if_its_family_is_supp
     assert ffn_shapes(wrapped) == ffn_shapes(text)
     with pytest.raises(InvalidInput, match=f"model_type: is {whole!r}, whose feed-forward block is not supported"):
         ffn_shapes({**wrapped, "text_config": {**text, "model_type": "mllama_text_model"}})
+
+
+@pytest.mark.parametrize("whole", ["qwen2_vl", "qwen2_5_vl", "qwen3_vl"])
+def test_the_language_model_of_a_qwen_with_images_is_taken_also_from_older_configs(whole: str) -> None:
+    text = config("qwen2_5_7b")
+    inner = {name: value for name, value in text.items() if name != "model_type"}
+    named = {"model_type": whole, "vision_config": {"hidden_size": 64, "intermediate_size": 128}}
+    assert ffn_shapes({**named, "text_config": {**inner, "model_type": f"{whole}_text"}}) == ffn_shapes(text)
+    assert ffn_shapes({**named, "text_config": inner}) == ffn_shapes(text)
+    flat = {**named, **inner}
+    if whole == "qwen3_vl":  # newer than such configs
+        with pytest.raises(InvalidInput, match="model_type: is 'qwen3_vl'"):
+            ffn_shapes(flat)
+        return
+    assert ffn_shapes(flat) == ffn_shapes(text)
+    assert check_fields({**flat, "num_hiden_layers": 3}, with_context=False) == []
+    for given, field in ((flat, "hidden_size"), ({**named, "text_config": inner}, "text_config.hidden_size")):
+        less = {name: value for name, value in given.items() if name != "hidden_size"}
+        less |= {"text_config": {"intermediate_size": 1}} if "text_config" in given else {}
+        with pytest.raises(InvalidInput, match=rf"^{field}: is missing"):
+            check_fields(less, with_context=False)

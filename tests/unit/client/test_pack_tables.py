@@ -9,8 +9,10 @@ from rich.table import Table
 
 from tests.support.packs import ladder, make
 from tuner.client.terminal.pack_tables import diff_table, ladder_table
-from tuner.packs.contents import Entry
+from tuner.core.problem.asked import workload_of
+from tuner.packs.contents import Entry, Rung
 from tuner.packs.read import Pack, read_pack
+from tuner.packs.shapes import ChainShape
 from tuner.packs.write import pack_bytes
 
 
@@ -54,7 +56,8 @@ def test_the_librarys_time_is_that_of_which_the_speed_up_is_one(entry: Entry) ->
         ({"winner": "library"}, 0.9, "ours is slower"),
         ({"winner": "library", "timed_ours": True}, 0.9, "ours is slower"),
         ({"winner": "library", "timed_ours": False}, None, "ours was not timed"),
-        ({"winner": "fused"}, 1.01, "tuner's kernel gains 1.01x, below --min-gain 1.02"),
+        ({"winner": "fused"}, 1.016, "tuner's kernel gains 1.016x, below --min-gain 1.02"),
+        ({"winner": "fused"}, 1.01, "tuner's kernel gains 1.010x, below --min-gain 1.02"),
         ({"winner": "fused"}, None, "tuner's kernel gains, below --min-gain 1.02"),
     ],
 )
@@ -72,3 +75,20 @@ def test_a_gain_that_changed_is_shown_and_a_figure_beside_the_library_is_not(ent
     [changed] = rows(diff_table("a", before, of(entry, 1.5, 0.8)))
     assert changed[2:] == ["fused 1.25x", "fused 1.50x"]
     assert rows(diff_table("a", before, of(entry, 1.25, 0.8))) == []
+
+
+def test_convolutions_are_told_apart_by_their_sizes_and_counted_by_images() -> None:
+    def entry(stage: int, images: int) -> Entry:
+        network = {"kind": "network-convs", "network": "resnet50", "stage": stage, "run": "front", "images": images}
+        workload = workload_of(network)
+        pixels = workload.tile_ops[0].m
+        rung = Rung(m_lo=pixels, m_hi=pixels, kernel=None, speedup=0.9, provenance={"winner": "library"})
+        return Entry(shape=ChainShape.of_workload(workload.to_json()), rungs=(rung,))
+
+    shapes = {3: "fp16 conv1 1x1 256 of 14x14 -> conv2 3x3 256 of 14x14", 2: "fp16 conv1 1x1 128 of 28x28 -> conv2 3x3"}
+    small, large, other = entry(3, 1), entry(3, 16), entry(2, 1)
+    found = {tuple(row[:2]) for row in rows(ladder_table(read_pack(pack_bytes([small, large, other]))))}
+    wanted = {(shapes[3], "images=1"), (shapes[3], "images=16"), (f"{shapes[2]} 128 of 28x28", "images=1")}
+    assert found == wanted
+    [changed] = rows(diff_table("a", read_pack(pack_bytes([small])), read_pack(pack_bytes([small, large]))))
+    assert changed == [shapes[3], "images=16", "–", "library"]

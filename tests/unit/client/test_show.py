@@ -48,7 +48,7 @@ def test_a_pack_is_shown_with_its_kernels_reasons_and_the_librarys_times(tmp_pat
     for words in ("2 kernels, sha256", "target: h200", "measured on: NVIDIA H200, driver 580.1", "signed by: nobody"):
         assert words in found.stdout
     assert "library: ours is slower" in found.stdout
-    assert "library: tuner's kernel gains 0.50x, below --min-gain 1.02" in found.stdout
+    assert "library: tuner's kernel gains 0.500x, below --min-gain 1.02" in found.stdout
     assert "50.0 µs" in found.stdout, "40 µs, 1.25 times as fast"
 
 

@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 from tests.unit.client.test_models import config
 from tuner.client import Client, ExitCode
 from tuner.client.commands.tune_model import tune_model
-from tuner.client.errors import Refused
+from tuner.client.errors import Refused, Simulated
 
 #: Runs the command; returns its result, and the body of `POST /batches`.
 Tune = Callable[..., tuple[Result, dict[str, Any]]]
@@ -42,11 +42,16 @@ BATCH = {
 def tune(tmp_path: Path) -> Tune:
     """The command for a model of two layers, and for a service whose batch has `jobs`."""
 
-    def run(*options: str, jobs: list[dict[str, Any]] | None = None, **config: Any) -> tuple[Result, dict[str, Any]]:
+    def run(
+        *options: str, jobs: list[dict[str, Any]] | None = None, targets: str = "h200", **config: Any
+    ) -> tuple[Result, dict[str, Any]]:
         asked: dict[str, Any] = {}
 
         def answer(request: httpx.Request) -> httpx.Response:
             match request.method, request.url.path:
+                case "GET", "/targets":
+                    found = [{"id": name, "simulated": name.startswith("simulated:")} for name in targets.split()]
+                    return httpx.Response(200, json=found)
                 case "POST", "/batches":
                     asked.update(json.loads(request.content))
                     return httpx.Response(202, json=BATCH)
@@ -98,6 +103,17 @@ def test_attentions_of_a_quantised_model_are_refused_before_anything_is_submitte
     refused, asked = tune("--context", "64", quantization_config=AWQ)
     assert (refused.exit_code, asked) == (ExitCode.USAGE, {}), refused.output
     assert "quantised by awq" in refused.stderr
+
+
+def test_a_simulated_pack_is_made_only_for_a_target_that_was_named(tune: Tune) -> None:
+    result, asked = tune(targets="simulated:h200 h200")
+    assert isinstance(result.exception, Simulated)
+    assert str(result.exception).endswith("nothing was submitted without --target simulated:h200")
+    assert not asked
+    for options, targets in ((["--target", "simulated:h200"], "simulated:h200"), ([], "h200 simulated:h200"), ([], "")):
+        _, asked = tune(*options, targets=targets)
+        assert asked.get("target") == (options[1] if options else None)
+        assert asked["shapes"]
 
 
 def test_the_batch_has_what_the_options_say(tune: Tune) -> None:

@@ -63,6 +63,13 @@ CHANGES: dict[str, list[dict[str, Any]]] = {
     "gemma": [{"sliding_window": 1024}, {"hidden_act": "gelu"}, {"attention_bias": True}, {"head_dim": 128}],
     "qwen2": _QWEN_CHANGES,
     "qwen3": _QWEN_CHANGES,
+    "qwen2_vl_text": _QWEN_CHANGES,
+    "qwen2_5_vl_text": _QWEN_CHANGES,
+    "qwen3_vl_text": [
+        {"attention_bias": True},
+        {"head_dim": 64},
+        {"num_attention_heads": 64, "num_key_value_heads": 8},
+    ],
     "gemma2": _GEMMA_CHANGES,
     "gemma3_text": [*_GEMMA_CHANGES, {"rope_parameters": _BY_KIND}],
 }
@@ -109,9 +116,14 @@ def says(given: dict[str, Any]) -> dict[str, Any]:
     kinds = getattr(made, "layer_types", None) or ["full_attention"] * made.num_hidden_layers
     rotary = made.rope_parameters or {}
     by_kind = rotary if rotary.keys() & set(kinds) else dict.fromkeys(kinds, rotary)
+    text = path.read_text(encoding="utf-8")
     layers = Counter(
-        (window, by_kind[kind]["rope_type"], by_kind[kind].get("partial_rotary_factor", 1.0))
-        for kind, window in zip(kinds, windows(family, made, path.read_text(encoding="utf-8")), strict=True)
+        (
+            window,
+            "mrope" if "mrope_section" in text else by_kind[kind]["rope_type"],
+            by_kind[kind].get("partial_rotary_factor", 1.0),
+        )
+        for kind, window in zip(kinds, windows(family, made, text), strict=True)
     )
     activation = made.hidden_activation if "gemma" in family and family != "gemma" else made.hidden_act
     return {

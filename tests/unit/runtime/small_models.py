@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+#: What is said of MLPs on a CPU.
+ON_A_CPU = "run the pack's kernels (on a CPU PyTorch's products: move the model to a card before)"
 SIZES = {
     "vocab_size": 97,
     "hidden_size": 64,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import tuner.runtime
-from tests.unit.runtime.small_models import logits, model_of
+from tests.unit.runtime.small_models import ON_A_CPU, logits, model_of
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -63,7 +63,7 @@ def test_attentions_of_decode_steps_over_a_static_cache(family: str, calls: dict
     own = model(family)
     before, state = generated(own, **STATIC), {name: one.clone() for name, one in own.state_dict().items()}
     patched = tuner.runtime.patch(own, "no file is opened on a CPU", attentions=True)
-    assert str(patched) == "2 of 2 MLPs run the pack's kernels; 2 of 2 attentions run them in steps of any size"
+    assert str(patched) == f"2 of 2 MLPs {ON_A_CPU}; 2 of 2 attentions run them in steps of any size"
     assert is_near(generated(own, **STATIC), before)
     assert calls == {"attention": 2 * (TOKENS - 1), "layer": 0}, "the first token is prefill's"
     after = own.state_dict()
@@ -76,7 +76,7 @@ def test_layers_of_decode_steps_over_a_static_cache(family: str, calls: dict[str
     own = model(family)
     before = generated(own, **STATIC)
     patched = tuner.runtime.patch(own, "x", layers=True)
-    assert str(patched) == "2 of 2 MLPs run the pack's kernels; 2 of 2 layers run them in steps of any size"
+    assert str(patched) == f"2 of 2 MLPs {ON_A_CPU}; 2 of 2 layers run them in steps of any size"
     ours = generated(own, **STATIC)
     assert is_near(ours, before)
     assert not torch.equal(ours[1], before[1]), "norms are folded"

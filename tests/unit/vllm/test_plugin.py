@@ -106,11 +106,11 @@ def test_the_model_is_vllms_with_its_parameters_and_numbers_through_the_operator
     assert operator.calls == {"unbound": 4}, "two MLPs in each of two calls, and no kernel on a CPU"
 
 
-def test_without_a_pack_nothing_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_pack_nothing_is_replaced(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.delenv("TUNER_PACK")
     asked = config()
     assert type(loaded(asked, "tuner").model.layers[0].mlp).__name__ == "LlamaMLP"
-    assert asked.additional_config == {}
+    assert (asked.additional_config, "TUNER_PACK is not set" in caplog.text) == ({}, True)
 
 
 def test_the_compile_cache_knows_the_packs_bytes(tmp_path: Path) -> None:
@@ -209,29 +209,50 @@ class NativeSilu:
         return torch.nn.functional.silu(pairs[..., : pairs.shape[-1] // 2]) * pairs[..., pairs.shape[-1] // 2 :]
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of PyTorch's compiler
 def test_rows_of_the_library_have_an_activation_compiled_for_their_columns(
     operator: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A graph for any number of columns loads elements one by one."""
+    """A graph for any number of columns loads elements one by one. The checks of torch.compile, 70 µs of the host's
+    time in each MLP of a step without a graph, are only made when it compiles, and for a single row."""
     shapes: list[list[str]] = []
+    checked: list[int] = []
 
-    def backend(graph: Any, inputs: list[Any]) -> Any:
+    def backend(graph: Any, inputs: list[Any], **_: Any) -> Any:
         held = [node.meta["example_value"] for node in graph.graph.find_nodes(op="placeholder")]
         shapes.append([type(size).__name__ for one in held if torch.is_tensor(one) for size in one.shape])
-        return graph.forward
+        # As PyTorch's own compiler does, it returns a tuple.
+        return lambda *given: tuple(graph.forward(*given))
 
-    plain = torch.compile
-    monkeypatch.setattr(torch, "compile", lambda run, **how: plain(run, backend=backend, **how))
+    marked = torch._dynamo.maybe_mark_dynamic
+    monkeypatch.setattr("torch._inductor.compile_fx.compile_fx", backend)
+    monkeypatch.setattr(
+        torch._dynamo, "maybe_mark_dynamic", lambda one, at: (checked.append(len(one)), marked(one, at))
+    )
     torch._dynamo.reset()
     w1, w2 = (torch.randn(*size).to(torch.bfloat16) for size in ((96, 32), (32, 48)))
     with torch.inference_mode():
         operator.use_activation("silu", NativeSilu())
-        for rows in (5, 7, 1, 300):
+        for rows in (5, 7, 1, 300, 5, 2):
             x = torch.randn(rows, 32).to(torch.bfloat16)
             gate, up = (x @ w1.T).chunk(2, dim=-1)
             wanted = (torch.nn.functional.silu(gate) * up) @ w2.T
             assert torch.equal(torch.ops.tuner_vllm.mlp(x, w1, w2, "silu"), wanted)
     assert shapes == [["SymInt", "int"], ["int", "int"]], "one for any rows, one for a single row"
+    assert checked == [5, 1]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of PyTorch's compiler
+def test_an_activation_of_other_columns_layouts_or_sizes_is_not_what_was_compiled_for_the_usual_ones(
+    operator: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch._dynamo.reset()
+    with torch.inference_mode():
+        run = operator.compiled_for_any_rows(NativeSilu.by_operations)
+        wide = torch.randn(6, 64)
+        monkeypatch.setattr(operator, "_MOST_ELEMENTS", 6 * 64 + 1)
+        for pairs in (wide, wide[:, :32], wide[:, 32:].contiguous(), wide[::2], wide.double(), torch.randn(9, 64)):
+            assert torch.allclose(run(pairs), NativeSilu.by_operations(pairs), rtol=1e-6)
 
 
 @pytest.mark.parametrize(("kind", "way"), [(RecordedSilu, "called"), (KernelSilu, "kernel")])

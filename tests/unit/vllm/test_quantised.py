@@ -199,7 +199,9 @@ def test_a_packed_layers_shape_is_that_of_all_its_rows(quantised: Any) -> None:
     assert found["m.weight_shape"].tolist() == [64, 256]
 
 
-def test_rows_that_no_kernel_serves_are_vllms_own(quantised: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_that_no_kernel_serves_are_vllms_own(
+    quantised: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     mlp, _, config = of_gptq()
     calls: list[dict[str, Any]] = []
 
@@ -215,7 +217,13 @@ def test_rows_that_no_kernel_serves_are_vllms_own(quantised: Any, monkeypatch: p
     about = SimpleNamespace(hf_config=SimpleNamespace(quantization_config=config), dtype=torch.float16)
     found = quantised.read(model, about, None)
     assert [one.name for one in found] == ["model.mlp"]
+    mlps, names = importlib.import_module("tuner.vllm.mlp"), [one.name for one in found]
+    caplog.set_level("INFO")
+    mlps.replace_mlps(model, mlps.found_in(model), Path("a.tunerpack"), laid=names)
     quantised.install(model, found)
+    said = "1 of them are quantised; vLLM's layers compute rows without a kernel"
+    where = "" if torch.cuda.is_available() else " (on a CPU PyTorch's products)"
+    assert caplog.messages == [f"tuner: 1 of 1 MLPs run the kernels of a.tunerpack{where}", f"tuner: {said}"]
     few, many = torch.ones(4, K, dtype=torch.float16), torch.ones(5, K, dtype=torch.float16)
     compiled = torch.compile(model.model.mlp, backend="eager", fullgraph=True)
     before = quantised.calls.copy()

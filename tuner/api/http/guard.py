@@ -1,4 +1,4 @@
-"""Refuses a body that is too large or not JSON before it is parsed."""
+"""Refuses a body that is too large, of another type, or ambiguous, before it is parsed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tuner.api.http.errors import problem_response
-from tuner.wire.requests.problems import problem
+from tuner.errors import InvalidInput
+from tuner.wire.requests.problems import of_invalid_input, problem
+from tuner.wire.requests.repeated import repeated_field
 
 MAX_BODY_BYTES = 2**20
 
@@ -37,7 +39,7 @@ class BodyGuard:
         self._deadline_s = deadline_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Responds with 408, 413 or 415, or calls the application."""
+        """Responds with 408, 413, 415 or 422, or calls the application."""
         if scope["type"] != "http" or scope["method"] in ("GET", "HEAD", "OPTIONS"):
             return await self._app(scope, receive, send)
         headers = Headers(scope=scope)
@@ -57,6 +59,9 @@ class BodyGuard:
             return await _refuse(415, detail, scope, receive, send)
         if body and (encoding := headers.get("content-encoding", "identity").strip().lower()) != "identity":
             return await _refuse(415, f"the body is encoded: {encoding!a}; send it unencoded", scope, receive, send)
+        if media_type != _FORM and (field := repeated_field(body)) is not None:
+            twice = InvalidInput(field, "is given twice in one object", "keep one of the two values")
+            return await problem_response(problem(422, str(twice), [of_invalid_input(twice)]))(scope, receive, send)
         return await self._app(scope, _replay([{"type": "http.request", "body": body}], receive), send)
 
 

@@ -281,7 +281,7 @@ def _sums(
         lines = [most if total[best] else "no step is expected to save time: a pack would use the library"]
     unsure = sum(1 for gain in gains if gain.basis != "measured")
     return (
-        [*lines, f"{unsure} of {counted(len(gains), 'figure')} are from other shapes, or from the simulator"]
+        [*lines, f"from other shapes, or from the simulator: {unsure} of {counted(len(gains), 'figure')}"]
         if unsure
         else lines
     )

@@ -17,7 +17,7 @@ from tuner.client.connection.http import Client
 from tuner.client.delivery.meaning import check_jobs
 from tuner.client.delivery.output import plain_console, print_table
 from tuner.client.delivery.signatures import pinned
-from tuner.client.errors import JobFailed
+from tuner.client.errors import JobFailed, Simulated
 from tuner.client.follow.batch import follow, ladder_shapes
 from tuner.client.follow.interrupted import SAME_COMMAND, what_goes_on
 from tuner.client.models.described import described
@@ -129,6 +129,8 @@ def tune_model(client: Client, /, configs: tuple[Path, ...], **options: Any) -> 
     body["objective"] = {name: options[name] for name in ("l2", "regime") if options[name] is not None}
     body |= {name: options[name] for name in ("target", "project") if options[name] is not None}
     body["labels"] = _labels(options["labels"], configs)
+    if options["target"] is None:
+        _check_default(client)
     batch = client.submit_batch(body)
     click.echo(address_of(client.url, batch["links"]["page"]), err=True)
     again = SAME_COMMAND + (" without --anew" if options["anew"] else "")
@@ -149,6 +151,19 @@ def tune_model(client: Client, /, configs: tuple[Path, ...], **options: Any) -> 
     order = order_of_jobs(done, options["min_gain"], options["batch_invariant"])
     pack = make(client, order, options["output"], options["lock"], pinned(options["key"]))
     print_table(ladder_table(pack))
+
+
+def _check_default(client: Client) -> None:
+    """Checks that a pack for the service's default target is of a real GPU.
+
+    Raises:
+        Simulated: the target is simulated, which nobody asked for.
+    """
+    if (targets := client.targets()) and targets[0]["simulated"]:
+        named = f"--target {targets[0]['id']}"
+        raise Simulated(
+            f"the pack would be simulated, as the service's default target is; nothing was submitted without {named}"
+        )
 
 
 def _labels(given: Sequence[str], configs: Sequence[Path]) -> list[str]:

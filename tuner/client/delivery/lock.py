@@ -15,6 +15,7 @@ import click
 
 from tuner.client.delivery.files import alone_with, write_atomically
 from tuner.client.errors import Incompatible, NoResult, Refused
+from tuner.schedule_files.json_file import each_once
 
 #: It is increased when a field is removed or changes its meaning.
 LOCK_FORMAT = 1
@@ -63,7 +64,7 @@ class Lock:
         """
         try:
             # Compared as text: git may have changed its line ends, and an editor may have added a byte-order mark.
-            body = json.loads(content.decode("utf-8-sig"))
+            body = json.loads(content.decode("utf-8-sig"), object_pairs_hook=each_once)
         except (ValueError, RecursionError):
             body = None
         if not isinstance(body, dict):

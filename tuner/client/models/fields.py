@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from tuner.client.models.kinds_in_models import kinds_in_models
-from tuner.client.models.model_families import FAMILIES, wrapped_family
+from tuner.client.models.model_families import FAMILIES, language_fields, wrapped_family
 from tuner.client.models.models import EXPERTS, QUANTISED
 from tuner.core.problem.quantisation.said import NAMES as QUANTISATION_NAMES
 from tuner.errors import InvalidInput
@@ -56,7 +56,7 @@ def _language_model(config: Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
     """The part of a config that describes the language model, and its path."""
     if (family := wrapped_family(config)) is None:
         return config, ""
-    return {**config["text_config"], "model_type": family}, "text_config."
+    return {**language_fields(config), "model_type": family}, "text_config." * ("text_config" in config)
 
 
 def _matters(name: str, family: Any) -> bool:

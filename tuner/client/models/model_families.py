@@ -53,6 +53,8 @@ class Family:
     adds_one_to_norms: bool = False
     #: Whether configs of the family omit sizes of attentions that equal the default.
     leaves_out_sizes: bool = False
+    #: Whether each part of a head is rotated by another coordinate of a token; our kernels have one position.
+    turns_by_sections: bool = False
 
     @property
     def activation_field(self) -> str:
@@ -81,6 +83,7 @@ def _defaults(
 
 _SILU: Mapping[str, Any] = {"hidden_act": "silu"}
 _QWEN = {**_SILU, "use_sliding_window": False, "sliding_window": 4096, "max_window_layers": 28}
+_QWEN_VL = _defaults(8192, 29568, 80, 64, 8, **{**_QWEN, "max_window_layers": 80}, rms_norm_eps=1e-5)
 _GEMMA = {"hidden_activation": "gelu_pytorch_tanh", "head_dim": 256, "sliding_window": 4096}
 _GEMMA_SCORES = {"query_pre_attn_scalar": 256, "use_bidirectional_attention": False}
 
@@ -131,15 +134,39 @@ FAMILIES: Mapping[str, Family] = {
         adds_one_to_norms=True,
         leaves_out_sizes=True,
     ),
+    "qwen2_vl_text": Family(defaults=_QWEN_VL, windows=Windows.SWITCHED, biases=Biases.QKV, turns_by_sections=True),
+    "qwen2_5_vl_text": Family(defaults=_QWEN_VL, windows=Windows.SWITCHED, biases=Biases.QKV, turns_by_sections=True),
+    "qwen3_vl_text": Family(
+        defaults=_defaults(4096, 22016, 32, 32, 32, **_SILU, head_dim=128),
+        windows=Windows.NONE,
+        biases=Biases.CONFIGURED,
+        norms_queries=True,
+        turns_by_sections=True,
+    ),
 }
 #: Models whose language model is in `text_config`, and its family if that is missing there.
-WRAPPED = {"gemma3": "gemma3_text"}
+WRAPPED = {
+    "gemma3": "gemma3_text",
+    "qwen2_vl": "qwen2_vl_text",
+    "qwen2_5_vl": "qwen2_5_vl_text",
+    "qwen3_vl": "qwen3_vl_text",
+}
+#: Those whose older configs have the fields of the language model beside the others.
+_FLAT = ("qwen2_vl", "qwen2_5_vl")
+
+
+def language_fields(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The fields of the language model in the config of a whole one."""
+    found: Mapping[str, Any] = config.get("text_config", config)
+    return found
 
 
 def wrapped_family(config: Mapping[str, Any]) -> Any:
-    """The family of the language model in `text_config`, if its family is supported or the whole model is in `WRAPPED`.
-    None if the config itself describes a language model."""
+    """The family of the language model in a config of more, if its family is supported or the whole model is in
+    `WRAPPED`. None if the config itself describes a language model."""
     inner, whole = config.get("text_config"), config.get("model_type")
+    if whole in _FLAT and "text_config" not in config:
+        return WRAPPED[whole]
     if not isinstance(inner, Mapping) or not isinstance(whole, str) or whole in FAMILIES:
         return None
     found = inner.get("model_type", WRAPPED.get(whole))

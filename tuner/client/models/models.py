@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from tuner.client.models.model_families import FAMILIES, WRAPPED, wrapped_family
+from tuner.client.models.model_families import FAMILIES, WRAPPED, language_fields, wrapped_family
 from tuner.client.models.quantised import Block, blocks_of
 from tuner.core.problem.activation import of_transformers
 from tuner.core.problem.dtype import UNSCALED, Dtype
@@ -128,7 +128,7 @@ def _language_model(config: Mapping[str, Any]) -> Mapping[str, Any]:
     if (family := wrapped_family(config)) is None:
         return config
     whole = {name: config[name] for name in _OF_THE_WHOLE if name in config}
-    return {**whole, **config["text_config"], "model_type": family}
+    return {**whole, **language_fields(config), "model_type": family}
 
 
 def _check_dense(config: Mapping[str, Any]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tuner.client.models.kinds_in_models import kinds_in_models
-from tuner.client.models.model_families import wrapped_family
+from tuner.client.models.model_families import language_fields, wrapped_family
 from tuner.client.models.models import EXPERTS, QUANTISED, dtype_of, size_of
 from tuner.core.problem.activation import of_transformers
 from tuner.core.units import counted
@@ -25,7 +25,7 @@ def what_remains(
     Raises:
         InvalidInput: a field that is a size is missing or wrong.
     """
-    config = config["text_config"] if wrapped_family(config) is not None else config
+    config = config if wrapped_family(config) is None else language_fields(config)
     if any(config.get(name) for name in QUANTISED):
         known = [kind.whether_known(config, "whose keys and values are not quantised") for kind in kinds_in_models()]
         return {}, [*known, "no product: its weights are quantised"]

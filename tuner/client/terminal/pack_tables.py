@@ -19,10 +19,11 @@ from tuner.packs.stored import stored_in
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """One entry of a pack: a range of rows of an FFN, or of sequences and contexts of an attention or a layer."""
+    """One entry of a pack: a range of rows of an FFN, or of sequences and contexts of an attention or a layer, or a
+    number of images."""
 
     shape: str
-    #: Text: rows, or sequences and the longest context.
+    #: Text: rows, or sequences and the longest context, or images.
     rows: str
     answer: Rung
     #: Text: what runs, and for the library the reason.
@@ -66,15 +67,15 @@ def lines_of(pack: Pack) -> list[Line]:
     """All entries of a pack, in its order."""
     min_gain = _min_gain(pack)
     return [
-        Line(shape=_words_of(entry.shape), rows=sizes_of(rung), answer=rung, runs=_runs_and_why(rung, min_gain))
+        Line(
+            shape=words_of(entry.shape),
+            rows=sizes_of(entry.shape, rung),
+            answer=rung,
+            runs=_runs_and_why(rung, min_gain),
+        )
         for entry in pack.entries
         for rung in entry.rungs
     ]
-
-
-def _words_of(shape: AnyShape) -> str:
-    counted = getattr(shape, "counted", "")
-    return f"{shape}, {counted}" if counted else str(shape)
 
 
 def ladder_table(pack: Pack) -> Table:
@@ -112,18 +113,19 @@ def diff_table(path: str, before: Pack | None, after: Pack) -> Table:
     ladders = [{one.shape: one for one in side.entries} if side else {} for side in (before, after)]
     for shape in dict.fromkeys([*ladders[0], *ladders[1]]):
         sides = [side.get(shape) for side in ladders]
-        for sizes, at in _ranges([rung for side in sides if side for rung in side.rungs]):
+        for sizes, at in _ranges(shape, [rung for side in sides if side for rung in side.rungs]):
             old, new = (side.at(*at) if side else None for side in sides)
             if _gain(old) != _gain(new):
-                table.add_row(str(shape), sizes, _gain(old), _gain(new))
+                table.add_row(words_of(shape), sizes, _gain(old), _gain(new))
     return table
 
 
-def _ranges(rungs: Sequence[Rung]) -> Iterator[tuple[str, tuple[int, int]]]:
+def _ranges(shape: AnyShape, rungs: Sequence[Rung]) -> Iterator[tuple[str, tuple[int, int]]]:
     """The ranges of several ladders of a shape: as text, and their largest sizes."""
-    for rung in {(rung.m_hi, rung.max_length): rung for rung in rungs if rung.max_length}.values():
-        yield sizes_of(rung), (rung.m_hi, rung.max_length)
-    ends = sorted({rung.m_hi for rung in rungs if not rung.max_length})
+    named = {(rung.m_hi, rung.max_length): rung for rung in rungs if rung.max_length or _counted(shape)}
+    for at, rung in named.items():
+        yield sizes_of(shape, rung), at
+    ends = sorted({rung.m_hi for rung in rungs if (rung.m_hi, rung.max_length) not in named})
     for first, last in zip([1, *(end + 1 for end in ends)], ends, strict=False):
         yield _range(first, last), (last, 0)
 
@@ -161,14 +163,24 @@ def _runs_and_why(rung: Rung, min_gain: float | None) -> str:
     elif winner == "library":
         why = "ours is slower" if rung.provenance.get("timed_ours", True) else "ours was not timed"
     else:
-        gain = "" if rung.speedup is None else f" {render.ratio(rung.speedup)}"
+        # Three digits: 1.016 would read 1.02, which is not below 1.02.
+        gain = "" if rung.speedup is None else f" {rung.speedup:.3f}x"
         why = f"tuner's kernel gains{gain}, below --min-gain" + ("" if min_gain is None else f" {min_gain:g}")
     return f"library: {why}"
 
 
-def sizes_of(rung: Rung) -> str:
-    """Rows, or sequences and their longest context, as text."""
-    return rung.sizes if rung.max_length else _range(rung.m_lo, rung.m_hi)
+def words_of(shape: AnyShape) -> str:
+    """A shape as text, with the sizes of its images, which `pack.bin` does not name."""
+    return getattr(shape, "described", "") or str(shape)
+
+
+def sizes_of(shape: AnyShape, rung: Rung) -> str:
+    """Rows, or sequences and their longest context, or images, as text."""
+    return _counted(shape) or (rung.sizes if rung.max_length else _range(rung.m_lo, rung.m_hi))
+
+
+def _counted(shape: AnyShape) -> str:
+    return getattr(shape, "counted", "")
 
 
 def _range(first: int, last: int) -> str:

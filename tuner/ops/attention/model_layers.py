@@ -72,7 +72,7 @@ def layer_attentions(config: Mapping[str, Any]) -> dict[LayerAttention, int]:
             soft_cap=number_of(config, "attn_logit_softcapping"),
             qkv_bias=out_bias or family.biases is Biases.QKV,
             out_bias=out_bias,
-            rotary=str(rotary.get("rope_type", rotary.get("type", "default"))),
+            rotary="mrope" if family.turns_by_sections else str(rotary.get("rope_type", rotary.get("type", "default"))),
             turned_part=number_of({**config, **rotary}, "partial_rotary_factor"),
         )
         found[layer] = found.get(layer, 0) + 1

@@ -245,7 +245,7 @@ def _check_norms(model: Mapping[str, Any]) -> None:
 def _check_turned(layer: LayerAttention) -> None:
     """Checks that a kernel supports the rotation of queries and keys."""
     if layer.rotary not in _PLAIN_ROTARY:
-        problem = f"is of type {layer.rotary!r}, whose frequencies change with the length, or are scaled"
+        problem = f"is of type {layer.rotary!r}, but kernels have fixed frequencies and one position per token"
         raise InvalidInput("rope_scaling", problem, _WITHOUT_QKV)
     if layer.turned_part not in (None, 1.0):
         problem = f"is {layer.turned_part}, but kernels rotate whole heads"

@@ -61,11 +61,14 @@ class Patched:
     reasons: dict[str, int]
     #: Attentions and layers, if they were asked for or the pack has some.
     parts: tuple[Part, ...] = ()
+    #: Whether a weight is on a card; on a CPU, PyTorch's own products are used.
+    is_on_card: bool = True
 
     def __str__(self) -> str:
         others = "".join(f"; {count} left unpatched: {reason}" for reason, count in self.reasons.items())
         parts = "".join(f"; {part}" for part in self.parts)
-        return f"{self.num_patched} of {self.num_mlps} MLPs run the pack's kernels{others}{parts}"
+        where = "" if self.is_on_card else " (on a CPU PyTorch's products: move the model to a card before)"
+        return f"{self.num_patched} of {self.num_mlps} MLPs run the pack's kernels{where}{others}{parts}"
 
 
 def patch_model(model: Any, opened: Callable[[], Pack], *, attentions: bool | None, layers: bool | None) -> Patched:
@@ -84,7 +87,13 @@ def patch_model(model: Any, opened: Callable[[], Pack], *, attentions: bool | No
         replace_layers(model, steps)
     if has_layers or fitting:
         replace_attentions(model, fitting, steps)
-    return Patched(num_patched=num_mlps - reasons.total(), num_mlps=num_mlps, reasons=dict(reasons), parts=tuple(parts))
+    return Patched(
+        num_patched=num_mlps - reasons.total(),
+        num_mlps=num_mlps,
+        reasons=dict(reasons),
+        parts=tuple(parts),
+        is_on_card=is_on_card,
+    )
 
 
 def _is_wanted(asked: bool | None, pack: Pack | None) -> bool:

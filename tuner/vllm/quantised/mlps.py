@@ -198,7 +198,7 @@ def install(model: Any, found: list[Laid]) -> None:
         use_activation(_ACTIVATION, mlp.act_fn)
         setattr(model.get_submodule(parent), last, QuantisedMlp(mlp, one))
     if found:
-        log.info("tuner: %d quantised MLPs run the pack's kernels, and vLLM's for other rows", len(found))
+        log.info("tuner: %d of them are quantised; vLLM's layers compute rows without a kernel", len(found))
 
 
 def _run(x: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:

@@ -20,7 +20,7 @@ from tuner.client.delivery.signatures import check_signed, pinned
 from tuner.client.errors import NotVerified, Simulated
 from tuner.client.options.options import as_json
 from tuner.client.terminal import render
-from tuner.client.terminal.pack_tables import is_simulated, runs_of, sizes_of
+from tuner.client.terminal.pack_tables import is_simulated, runs_of, sizes_of, words_of
 from tuner.packs.contents import Kernel
 from tuner.packs.read import Pack
 from tuner.packs.signing import signer
@@ -105,5 +105,5 @@ def gains_table(pack: Pack, found: Mapping[str, Mapping[str, Any]]) -> Table:
         here = found[rung.kernel.digest]
         words = here["reason"] or render.ratio(here["speedup"])
         time = render.microseconds(here.get("time_us"))
-        table.add_row(str(shape), sizes_of(rung), runs_of(rung), time, render.ratio(rung.speedup), words)
+        table.add_row(words_of(shape), sizes_of(shape, rung), runs_of(rung), time, render.ratio(rung.speedup), words)
     return table
