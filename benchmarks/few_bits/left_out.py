@@ -1,18 +1,16 @@
 """Where the time of pairs with weights of few bits goes: benchmarks/results/<gpu>/few_bits_left_out.json.
 
-python -m benchmarks.few_bits.left_out [--changed] [--row int4/4096-14336/m1] [--seconds 60] [--out FILE]
+python -m benchmarks.few_bits.left_out [--row int4/4096-14336/m1] [--seconds 60] [--out FILE]
 
 A schedule of each row is timed whole and with one thing left out at a time; with converted weights and up to 16 rows,
 also with wgmma instead of mma.sync. Other schedules are timed in the same rounds; with 64 or more rows, two CTAs share
-inputs in some of them. Builds without a part compute wrong results.
-
-With `--changed`, other schedules are timed as they are and with the changes of `benchmarks.waterfall.converted`, whose
-results are checked: few_bits_changed.json. It takes about 10 seconds per row on an H200 with 16 cores.
+inputs in some of them. Builds without a part compute wrong results. It takes about 10 seconds per row on an H200 with
+16 cores.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,7 +18,6 @@ from benchmarks.common.called import called
 from benchmarks.common.program import parser_of
 from benchmarks.few_bits.rows import PAIRS, SCHEMES, Row
 from benchmarks.few_bits.search import workload_of
-from benchmarks.waterfall.converted import EARLY_SPANS, LATE, PACED, SHARED_K
 from benchmarks.waterfall.on_card import Build, Builds, measure_rows, pair_on_card
 from benchmarks.waterfall.patches import NO_EPILOGUE, NO_INPUTS, NO_WEIGHTS, Patch
 from benchmarks.waterfall.rows import WaterfallRow
@@ -31,13 +28,11 @@ from tuner.core.trial.stats import median
 
 OURS = "ours"
 _FRAGMENTS = "load(fragments[span % 2][block], rows, slot, span, block, bundle);"
-_FIRST_FRAGMENTS = "load(fragments[0][block], rows, slot, 0, block, following);"
 _ISSUE = "            WgmmaOfRegisters<kColumns>::multiply("
 #: Leaves out products and conversions: for up to 16 rows, where each warp multiplies alone, and for more rows.
 NO_PRODUCTS = (
     Patch(before="span < kSpans; ++span)", after="span < (left < 0 ? kSpans : 0); ++span)"),
     Patch(before=_FRAGMENTS, after=f"if (left < 0) {_FRAGMENTS}"),
-    Patch(before=_FIRST_FRAGMENTS, after=f"if (num_steps < 0) {_FIRST_FRAGMENTS}"),
     Patch(before=_ISSUE, after=f"            if (left < 0) {_ISSUE.lstrip()}"),
 )
 _CONVERTED = "Weights::convert(words[word], pairs[word], bundle.beside[group][block][word % 2]);"
@@ -130,50 +125,6 @@ SCHEDULES = {
     ),
 }
 
-_BY_SYNC = {OURS: (), "paced": PACED, "early spans": EARLY_SPANS, "paced, early spans": (*PACED, *EARLY_SPANS)}
-_TWO_GROUPS = {OURS: (), "shared k": SHARED_K, "shared k, paced": (*SHARED_K, *PACED), "by wgmma": _BY_WGMMA}
-_BY_GROUPS = {OURS: (), "late": LATE, "paced": PACED}
-Changed = Mapping[str, tuple[Patch, ...]]
-#: For each row, schedules with the changes in which they are timed.
-CHANGED_SCHEDULES: dict[Row, dict[str, Changed]] = {
-    Row(scheme=SCHEMES["int4"], pair=_WIDE, m=64): {
-        "wgmma 64x56x256+64x128x256 s5 i4 w8 swap-ab split1+4 scattered-sums "
-        "| row+row producer_first strided-parts chunk64-sync by slice static 1/SM less 4 SMs": _BY_GROUPS,
-    },
-    Row(scheme=SCHEMES["int4"], pair=_NARROW, m=1): {
-        "wgmma 8x32x512+8x64x512 s9 i8 w4 swap-ab | row+row producer_first row-sync static 1/SM less 4 SMs": _BY_SYNC,
-        "wgmma 8x56x512+8x128x256 s4 i6 w8 swap-ab split2+2 | row+row producer_first row-sync static 1/SM": _TWO_GROUPS,
-    },
-    Row(scheme=SCHEMES["int4"], pair=_WIDE, m=16): {
-        "wgmma 16x64x512+16x128x256 s3 i6 w8 swap-ab split1+4 "
-        "| row+row producer_first strided-parts chunk32-sync by slice static 1/SM less 4 SMs": _TWO_GROUPS,
-        "wgmma 16x64x512+16x128x512 s4 i4 w8 swap-ab split1+4 "
-        "| row+row producer_first strided-parts chunk32-sync by slice static 1/SM less 4 SMs": _TWO_GROUPS,
-    },
-    Row(scheme=SCHEMES["int4"], pair=_WIDE, m=1): {
-        "wgmma 8x64x512+8x64x512 s5 i5 w4 swap-ab split1+2 "
-        "| row+row producer_first strided-parts chunk64-sync by slice first_wave 1/SM": _BY_SYNC,
-        "wgmma 8x64x512+8x128x512 s5 i5 w8 swap-ab split1+4 "
-        "| row+row producer_first strided-parts chunk64-sync by slice first_wave 1/SM": _TWO_GROUPS,
-    },
-    Row(scheme=SCHEMES["int4"], pair=_NARROW, m=16): {
-        "wgmma 16x32x512+16x64x512 s4 i4 w4 swap-ab "
-        "| row+row producer_first strided2-sync static 1/SM less 4 SMs": _BY_SYNC,
-        "wgmma 16x56x512+16x128x256 s4 i5 w8 swap-ab split2+2 "
-        "| row+row producer_first row-sync static 1/SM": _TWO_GROUPS,
-    },
-    Row(scheme=SCHEMES["w8a16"], pair=_WIDE, m=16): {
-        "wgmma 16x56x256+16x64x256 s6 i6 w4 swap-ab split1+2 "
-        "| row+row producer_first strided-parts chunk64-sync by slice first_wave 1/SM": _BY_SYNC,
-        "wgmma 16x112x128+16x128x256 s3 i6 w8 swap-ab split1+4 "
-        "| row+row producer_first strided-parts chunk64-sync by slice first_wave 1/SM": _TWO_GROUPS,
-    },
-    Row(scheme=SCHEMES["w8a16"], pair=_WIDE, m=64): {
-        "wgmma 64x112x128+64x128x128 s4 i6 w8 swap-ab split1+4 "
-        "| row+row producer_first row-sync first_wave 1/SM less 4 SMs": _BY_GROUPS,
-    },
-}
-
 
 def waterfall_row(row: Row, line: str) -> WaterfallRow:
     """A row with the schedule to launch."""
@@ -207,23 +158,6 @@ def timed(row: Row, builds: Builds) -> dict[str, Any]:
     return figures | {"left_out_us": times, "stamps_us": stamped(spans)}
 
 
-def changed(row: Row, builds: Builds) -> dict[str, Any]:
-    """Microseconds of each schedule of a row with its changes, by schedule and change."""
-    of = {line: waterfall_row(row, line) for line in CHANGED_SCHEDULES[row]}
-    asked = {
-        (line, name): Build(row=of[line], patches=patches)
-        for line, changes in CHANGED_SCHEDULES[row].items()
-        for name, patches in changes.items()
-    }
-    with pair_on_card(next(iter(of.values())), builds.gpu.arch) as pair:
-        kernels = builds.make_all({"\n".join(key): build for key, build in asked.items()})
-        times = pair.times({key: pair.graph(kernel) for key, kernel in kernels.items()})
-    found: dict[str, dict[str, float]] = {line: {} for line in of}
-    for line, name in asked:
-        found[line][name] = round(times[f"{line}\n{name}"].us, 2)
-    return {"floor_us": round(row.floor_us, 3), "changed_us": found}
-
-
 def stamped(spans: Sequence[TaskSpan]) -> dict[str, list[float]]:
     """Medians by op and by the task's number in its CTA: taken, ready, loaded, computed and stored, microseconds."""
     found: dict[str, list[TaskSpan]] = {}
@@ -241,13 +175,8 @@ def stamped(spans: Sequence[TaskSpan]) -> dict[str, list[float]]:
 
 def main() -> None:
     """Times the rows that the command line names."""
-    parser = parser_of(__doc__, "row", "out", seconds=60.0)
-    parser.add_argument("--changed", action="store_true", help="time changed kernels of other schedules")
-    options = parser.parse_args()
-    name, rows, measured = (
-        ("changed", CHANGED_SCHEDULES, changed) if options.changed else ("left_out", SCHEDULES, timed)
-    )
-    measure_rows(f"few_bits_{name}", options, lambda _: called(list(rows), options.row), measured)
+    options = parser_of(__doc__, "row", "out", seconds=60.0).parse_args()
+    measure_rows("few_bits_left_out", options, lambda _: called(list(SCHEDULES), options.row), timed)
 
 
 if __name__ == "__main__":

@@ -9,17 +9,11 @@ import pytest
 
 from benchmarks.common.called import called
 from benchmarks.few_bits import ranks, search
-from benchmarks.few_bits.left_out import CHANGED_SCHEDULES, SCHEDULES, patches_of, waterfall_row
+from benchmarks.few_bits.left_out import SCHEDULES, patches_of, waterfall_row
 from benchmarks.few_bits.rows import PAIRS, SCHEMES, rows
-from benchmarks.waterfall.converted import EARLY_SPANS, LATE, PACED, SHARED_K
-from tests.support.cases import wgmma
-from tests.support.converted import pair
-from tests.support.emulated.chain import EmulatedChain, plans_of
 from tests.support.repository import ROOT
-from tuner.core.legal.legality import check_schedule
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.errors import InvalidInput
-from tuner.ops.gemm.quantised import Scheme
 from tuner.winners.shipped import FOLDER
 from tuner.workers.source.render import render
 
@@ -48,36 +42,6 @@ def test_what_is_left_out_is_in_the_kernels() -> None:
         for patches in patches_of(row).values():
             for patch in patches:
                 assert patch.applied(source) != source
-
-
-def test_every_change_fits_its_schedules_which_are_legal() -> None:
-    for row, lines in CHANGED_SCHEDULES.items():
-        for line, changes in lines.items():
-            of = waterfall_row(row, line)
-            check_schedule(of.workload, CATALOGUE["h200"], of.schedule)
-            source = render(of.workload, of.schedule.tiling)
-            assert all(patch.applied(source) != source for patches in changes.values() for patch in patches)
-
-
-#: A name, the number of rows, a tiling, and its changes.
-_CHANGED = {
-    "shared k, paced": (5, wgmma((8, 64, 512), (8, 128, 256), swap_ab=True, num_warps=8), (*SHARED_K, *PACED)),
-    "early spans": (5, wgmma((8, 56, 512), (8, 64, 256), swap_ab=True), EARLY_SPANS),
-    "late": (37, wgmma((64, 56, 256), (64, 128, 256), swap_ab=True, num_warps=8), LATE),
-}
-
-
-# In CI, the kernels themselves are emulated.
-@pytest.mark.soak
-@pytest.mark.parametrize("name", _CHANGED)
-def test_changed_kernels_compute_the_same(name: str) -> None:
-    m, tiling, patches = _CHANGED[name]
-    workload = pair(Scheme.INT4, m=m)
-    chain = EmulatedChain(workload)
-    plans = plans_of(workload, tiling, is_fused=True)
-    found = chain.run(tiling, plans, tuple((patch.before, patch.after) for patch in patches))
-    for tensor, values in chain.run(tiling, plans).items():
-        assert (found[tensor] == values).all(), tensor
 
 
 def test_what_decides_comes_first_and_nothing_twice() -> None:

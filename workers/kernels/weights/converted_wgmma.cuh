@@ -12,10 +12,9 @@
 // registers.
 //
 // Registers. wgmma reads its operand registers until it is done, so there are two sets of fragments and, if groups'
-// sums are few, also two sets of those. A span is loaded and converted while the tensor cores process the previous one,
-// also the first span of a task's next stage: the kernel waits for that stage before it waits for a stage's last
-// products. After a span's products are issued, it waits for those of the previous span, and then releases its stage
-// if that was the stage's last span.
+// sums are few, also two sets of those. A span is loaded and converted while the tensor cores process the previous one.
+// After a span's products are issued, the kernel waits for those of the previous span, and then releases its stage if
+// that was the stage's last span.
 //
 // Groups. A group of codes of a row shares a factor. A power of two multiplies the codes as they are converted.
 // Otherwise a group's products have separate sums, which the thread multiplies by the factors of its two rows and adds
@@ -37,7 +36,6 @@ struct Converted {
   static constexpr int kSpan = 256 / Weights::kBits, kSlices = kSpan / kDepth;
   static constexpr int kSpans = Tile::kTileK / kSpan, kLineSpans = kLineBytes / 32, kBundleSpans = kBundle / kSpan;
   static constexpr bool kHasGroups = Weights::kGroup > 0, kScalesSums = kHasGroups && !Weights::kHasPowers;
-  enum : bool { kNeedsBundle = Weights::kHasPowers || Weights::kHasZeros };  // for the conversion
   // Columns of a group, and the number of groups in a bundle and in a span; without groups, a bundle is one group.
   static constexpr int kGroup = kHasGroups ? Weights::kGroup : kBundle, kGroups = kBundle / kGroup;
   static constexpr int kSpanGroups = kScalesSums && kSpan > kGroup ? kSpan / kGroup : 1;
@@ -260,19 +258,11 @@ struct Converted {
     const ListPlaces list_places;
     Fragments fragments[2][kBlocks];
     Sums sums[kSets];
-    Bundle bundles[kSets], following;
-    // Waits for the stage at `places`, and converts its first span.
-    const auto begin = [&] {
-      stages.wait_filled(places);
-      const int slot = places.weight.slot();
-      if constexpr (kNeedsBundle) load_bundle(following, list_places, stages.weights.data + slot * kWeightStageBytes, 0);
-#pragma unroll
-      for (int block = 0; block < kBlocks; ++block) load(fragments[0][block], rows, slot, 0, block, following);
-    };
+    Bundle bundles[kSets];
     bool is_first = true;
-    if (num_steps > 0) begin();
 #pragma unroll 1
     for (int left = num_steps; left > 0; --left) {
+      stages.wait_filled(places);
       const int slot = places.weight.slot();
       const u32 inputs = uniform(first.at(places).inputs);
 #pragma unroll
@@ -281,13 +271,10 @@ struct Converted {
         const bool begins = kScalesSums && unit % kGroupUnits == 0;
         Bundle& bundle = bundles[span / kBundleSpans % kSets];
         if constexpr (kHasGroups) {
-          if (kNeedsBundle && unit == 0) {
-            bundle = following;
-          } else if (unit % (kBundleSpans * kSpanGroups) == 0) {
+          if (unit % (kBundleSpans * kSpanGroups) == 0)
             load_bundle(bundle, list_places, stages.weights.data + slot * kWeightStageBytes, span / kBundleSpans);
-          }
         }
-        if (unit > 0 && unit % kSpanGroups == 0) {
+        if (unit % kSpanGroups == 0) {
 #pragma unroll
           for (int block = 0; block < kBlocks; ++block) load(fragments[span % 2][block], rows, slot, span, block, bundle);
         }
@@ -304,11 +291,6 @@ struct Converted {
           }
         }
         wgmma_commit();
-        if (unit == kUnits - 1) {
-          places.advance();
-          wgmma_wait<1>();
-          if (left > 1) begin();
-        }
         if constexpr (kScalesSums) {
           const bool ends = unit % kGroupUnits == kGroupUnits - 1, waits = ends && (kSets == 1 || unit == kUnits - 1);
           if (waits) {
@@ -327,6 +309,7 @@ struct Converted {
         if (unit == 0 && !is_first) stages.release_before(places, lane);
       }
       is_first = false;
+      places.advance();
     }
     issued();
     wgmma_wait<0>();
