@@ -51,7 +51,7 @@ MODELS: Mapping[str, DecoderModel] = {
     ),
 }  # fmt: skip
 #: Meaning of a preset's field `weights`.
-STORED_WEIGHTS = "format of all weights, if they have fewer bits than the dtype"
+STORED_WEIGHTS = "format of all weights, if they are not elements of the dtype; e4m3_g128 of fp8: scales of 128 x 128"
 #: Models whose attention normalizes queries and keys.
 _NORMS_QUERIES = ("qwen3",)
 
