@@ -91,6 +91,12 @@ def test_a_parameter_that_is_a_word_is_refused_in_words_of_ours(
     assert (found.problem, found.remedy) == (problem, remedy)
 
 
+@pytest.mark.parametrize(("source", "field"), [("query", "path"), ("query", "m"), ("body", "path"), ("path", "path")])
+def test_a_parameter_may_be_called_as_a_source_of_parameters(source: str, field: str) -> None:
+    error = {"type": "missing", "loc": (source, field), "input": None}
+    assert of_validation(error).field == field
+
+
 def test_a_long_value_is_not_repeated_in_full() -> None:
     assert len(first_problem(target="x" * 10_000).problem) < 200
 

@@ -7,6 +7,9 @@ from itertools import pairwise
 
 import click
 
+#: Digits of a number of rows that no service accepts, and characters of a wrong value in a message.
+_DIGITS, _SHOWN = 20, 60
+
 
 def row_counts(_ctx: click.Context, _param: click.Parameter, value: str | None) -> int | tuple[int, ...] | None:
     """A number, or several in ascending order without duplicates: `16`, `1,2,4`, or `8..256` for 8, 16, 32 and so on up
@@ -19,9 +22,12 @@ def row_counts(_ctx: click.Context, _param: click.Parameter, value: str | None) 
         return None
     found: set[int] = set()
     for part in value.split(","):
-        ends = [int(end) if end.strip().isdecimal() else 0 for end in part.split("..")]
+        # Python refuses to read thousands of digits.
+        ends = [int(end) if end.strip().isdecimal() and len(end) < _DIGITS else 0 for end in part.split("..")]
         if len(ends) > 2 or not all(ends) or ends[0] > ends[-1]:
-            raise click.BadParameter(f"{value!r} is not a list of rows; use positive numbers like 16, 1,2,4 or 8..256")
+            raise click.BadParameter(
+                f"{value[:_SHOWN]!r} is not a list of rows; use positive numbers like 16, 1,2,4 or 8..256"
+            )
         m = ends[0]
         while m < ends[-1]:
             found.add(m)

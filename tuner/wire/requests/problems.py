@@ -118,7 +118,8 @@ def _remedy(context: Mapping[str, Any], message: str) -> str:
 def _path(location: Sequence[int | str]) -> str:
     """`("body", "pair", "ffn", "m", "constrained-int")` as `pair.m`: without the source, and the tags and types of
     unions."""
-    steps = [str(step) for step in location if step not in (*_SOURCES, *KINDS, *OP_TAGS)]
+    named = location[1:] if location and location[0] in _SOURCES else location  # a parameter may be called `path`
+    steps = [str(step) for step in named if step not in (*KINDS, *OP_TAGS)]
     steps = [step for place, step in enumerate(steps) if place == 0 or not _MEMBER.fullmatch(step)]
     return ".".join(steps) or "body"
 

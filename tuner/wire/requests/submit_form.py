@@ -21,6 +21,8 @@ from tuner.wire.base.view import View
 
 #: How many numbers of rows a ladder may have; each of them is a separate search.
 MAX_ROWS = 40
+#: Digits of a number, and characters of a wrong value in a message.
+_MOST_DIGITS, _MOST_ECHO = 10, 60
 #: Pairs for which the page accepts several numbers of rows.
 FFN = "ffn"
 #: What can be tuned, by its name on the page: how it is described in a request, and the fixed fields that go with it.
@@ -224,13 +226,14 @@ def _read(name: str, hint: Any, text: str, field: dataclasses.Field[Any]) -> Any
         return _number(name, text)
     choices = _choices(field, hint)
     if choices and text not in choices:
-        raise InvalidInput(name, f"{text!r} is unknown", f"choose one of {', '.join(choices)}")
+        raise InvalidInput(name, f"{text[:_MOST_ECHO]!r} is unknown", f"choose one of {', '.join(choices)}")
     return listed(name, hint, text)
 
 
 def _whole(name: str, text: str) -> int:
-    if not text.isdecimal() or not 1 <= int(text) < 2**31:
-        raise InvalidInput(name, f"should be a positive whole number, got {text!r}", "e.g. 16")
+    # Python refuses to read thousands of digits.
+    if not text.isdecimal() or len(text) > _MOST_DIGITS or not 1 <= int(text) < 2**31:
+        raise InvalidInput(name, f"should be a positive whole number, got {text[:_MOST_ECHO]!r}", "e.g. 16")
     return int(text)
 
 
@@ -240,7 +243,7 @@ def _number(name: str, text: str) -> float:
     except ValueError:
         value = 0.0
     if not 0 < value < 1e9:
-        raise InvalidInput(name, f"should be a positive number, got {text!r}", "e.g. 600")
+        raise InvalidInput(name, f"should be a positive number, got {text[:_MOST_ECHO]!r}", "e.g. 600")
     return value
 
 
