@@ -11,11 +11,17 @@ from typing import Any
 
 from benchmarks.common.jobs import Ended
 from benchmarks.common.report import commit
+from tuner.core.legal.legality import check_candidate
+from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.candidate import Candidate
+from tuner.core.schedule.one_line import read_line
 from tuner.core.schedule.plan_kinds import PlanKind
-from tuner.core.trial.job import PriorsChoice, Trial
+from tuner.core.space.space import space_of
+from tuner.core.trial.job import Objective, PriorsChoice, Trial
 from tuner.core.trial.outcome import Measured, Rejected
+from tuner.errors import IllegalSchedule
+from tuner.search.joined import joined_guesses
 from tuner.workers.builder.nvrtc import write_atomically
 
 #: Number of winners kept per kind; fused kinds come first.
@@ -122,6 +128,30 @@ def put_rows(path: Path, others: dict[str, dict[str, Any]]) -> None:
     """Adds rows, or replaces those of the same names."""
     rows: dict[str, dict[str, Any]] = json.loads(path.read_text()) if path.exists() else {}
     write_atomically(path, _text(rows | others).encode())
+
+
+def row_of_report(
+    line: dict[str, Any], workload: Workload, objective: Objective, gpu: Gpu, remark: str
+) -> dict[str, Any]:
+    """The fastest schedule of each plan kind in a report's line, as a row of winners. Those that the rules no longer
+    allow are left out, and so are lines that only a kind of op can read, unless its search guesses that schedule."""
+    winners, library_us = {}, line["kind_us"]["library"]
+    for name, text in sorted(line["schedules"].items()):
+        kind = PlanKind(name)
+        guessed = joined_guesses(space_of(workload, gpu), 0) if kind.is_joined else ()
+        schedule = next((one.schedule for one in guessed if str(one.schedule) == text), None)
+        schedule = schedule if kind.is_joined else read_line(text)
+        try:
+            check_candidate(workload, gpu, Candidate(plan_kind=kind, schedule=schedule))
+        except (IllegalSchedule, ValueError):
+            continue
+        assert schedule is not None
+        us = line["kind_us"][name]
+        figures = {"text": text, "time_us": us, "speedup": round(library_us / us, 4), "rel_error": line["rel_error"]}
+        winners[name] = [{"schedule": schedule.to_json(), **figures}]
+    asked = {"workload": workload.to_json(), "objective": asdict(objective)}
+    origin = {key: line[key] for key in ("commit", "date", "driver", "gpu", "trials", "search_s")}
+    return {**origin, **asked, "library_us": library_us, "remark": remark, "winners": winners}
 
 
 def _text(rows: dict[str, dict[str, Any]]) -> str:

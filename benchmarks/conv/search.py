@@ -1,6 +1,7 @@
 """Our kernels for pairs of convolutions, by jobs of the service: benchmarks/results/<gpu>/conv.json.
 
 python -m benchmarks.conv.search [--row r50-s1-1x1-3x3/b1 ...] [--trials 60] [--seconds 100] [--out FILE]
+python -m benchmarks.conv.search --ship [--gpu h200]    adds the file's schedules to tuner/winners/<gpu>.json
 
 A row is a job compared with cuDNN's best plans. Its library is the fastest in conv_library.json of the same folder, if
 that has the row; the targets are relative to it. Existing rows of this commit and card are skipped, and each row is
@@ -19,12 +20,15 @@ from benchmarks.common.found import Found
 from benchmarks.common.jobs import Ended, open_jobs, run_jobs
 from benchmarks.common.program import parser_of
 from benchmarks.common.report import results_file
+from benchmarks.common.winners import put_rows, row_of_report
 from benchmarks.conv.rows import Row, rows
+from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.objective import Regime
 from tuner.core.problem.workload import Workload
 from tuner.core.trial.job import Budget, JobSpec, Objective
 from tuner.ops.conv.asked import ConvPair, Filters
 from tuner.winners import ShippedWinners
+from tuner.winners.shipped import FOLDER
 
 Json = dict[str, Any]
 
@@ -41,13 +45,30 @@ def workload_of(row: Row) -> Workload:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs rows until the time limit."""
-    options = parser_of(__doc__, "gpu", "row", "out", "trials", seconds=100).parse_args(arguments)
+    parser = parser_of(__doc__, "gpu", "row", "out", "trials", seconds=100)
+    parser.add_argument("--ship", action="store_true")
+    options = parser.parse_args(arguments)
+    if options.ship:
+        ship("h200" if options.gpu == "auto" else options.gpu, FOLDER)
+        return
     with open_jobs(options.gpu, winners=ShippedWinners()) as jobs:
         found = Found(jobs, options.out or results_file(jobs.target_id, "conv"))
         said = ("kind_us", "verdict", "verdict_speedup", "library_us", "over_library", "over_floor", "rel_error")
         asked = [(row, workload_of(row)) for row in found.missing(rows(), options.row)]
         specs = [(row, spec_of(workload, jobs.target_id, options.trials)) for row, workload in asked]
         run_jobs(jobs, specs, lambda row, end: found.add(_line_of(row, end, found.path), said), seconds=options.seconds)
+
+
+def ship(target_id: str, folder: Path) -> None:
+    """Adds the fastest schedule of each plan kind of each row to the winners that ship with the program."""
+    report, gpu, known = json.loads(results_file(target_id, "conv").read_text()), CATALOGUE[target_id], rows()
+    by_name, found = {row.name: workload_of(row) for row in known}, {}
+    meta = {name: report["meta"][name] for name in ("commit", "date", "driver", "gpu")}
+    for line in report["rows"]:
+        origin, workload = meta | line | line.get("run", {}), by_name[line["row"]]
+        made = row_of_report(origin, workload, Objective(regime=Regime.BURST), gpu, "from conv.json")
+        found[f"conv/{line['row']}"] = made
+    put_rows(folder / f"{target_id}.json", found)
 
 
 def spec_of(workload: Workload, target_id: str, trials: int) -> JobSpec:

@@ -15,7 +15,6 @@ from __future__ import annotations
 import importlib.util
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -24,15 +23,12 @@ from benchmarks.common.found import Found
 from benchmarks.common.jobs import Ended, open_jobs, run_jobs
 from benchmarks.common.program import parser_of
 from benchmarks.common.report import results_file
-from benchmarks.common.winners import put_rows
+from benchmarks.common.winners import put_rows, row_of_report
 from benchmarks.common.workbench import message_of
 from benchmarks.few_bits.rows import Row, rows
-from tuner.core.legal.legality import check_schedule
 from tuner.core.problem.gpu import CATALOGUE, Gpu
 from tuner.core.problem.workload import Workload
-from tuner.core.schedule.one_line import read_line
 from tuner.core.trial.job import Budget, JobSpec, Objective, default_regime
-from tuner.errors import IllegalSchedule
 from tuner.ops.gemm.quantised import QuantisedFfn, Scheme
 from tuner.winners import ShippedWinners
 from tuner.winners.shipped import FOLDER
@@ -88,20 +84,8 @@ def ship(target_id: str, folder: Path) -> None:
 
 
 def _shipped(row: Row, line: Json, gpu: Gpu) -> Json:
-    workload, library_us = workload_of(row), line["kind_us"]["library"]
-    winners = {}
-    for kind, text in sorted(line["schedules"].items()):
-        schedule = read_line(text)
-        try:
-            check_schedule(workload, gpu, schedule)
-        except IllegalSchedule:
-            continue
-        us = line["kind_us"][kind]
-        figures = {"text": text, "time_us": us, "speedup": round(library_us / us, 4), "rel_error": line["rel_error"]}
-        winners[kind] = [{"schedule": schedule.to_json(), **figures}]
-    asked = {"workload": workload.to_json(), "objective": asdict(Objective(regime=default_regime(workload)))}
-    origin = {name: line[name] for name in ("commit", "date", "driver", "gpu", "trials", "search_s")}
-    return {**origin, **asked, "library_us": library_us, "remark": "from few_bits.json", "winners": winners}
+    workload = workload_of(row)
+    return row_of_report(line, workload, Objective(regime=default_regime(workload)), gpu, "from few_bits.json")
 
 
 def _behind(artifact: bytes) -> Json:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import product
+from itertools import product, zip_longest
 from typing import TypeVar
 
 Choice = TypeVar("Choice")
@@ -29,3 +29,8 @@ def best_together(ranked: Sequence[Sequence[Choice]], most: int) -> Iterator[tup
     yield best
     for op, choices in enumerate(ranked):
         yield from ((*best[:op], choice, *best[op + 1 :]) for choice in choices[1:2])
+
+
+def by_turns(groups: Sequence[Sequence[Choice]]) -> list[Choice]:
+    """The first of each group, then the second of each, and so on."""
+    return [choice for of_rank in zip_longest(*groups) for choice in of_rank if choice is not None]

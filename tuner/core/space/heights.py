@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 from math import ceil
@@ -192,3 +192,14 @@ def few_sums_tiles(workload: Workload) -> list[Height]:
         return []
     has_blocks = any(op.IS_PRODUCT and column_block(op) for op in workload.tile_ops)
     return [one for one in (*_UNSWAPPED_TILES * has_blocks, *_TILES) if one.m < 2 * rows]
+
+
+def sharing_heights(heights: Iterable[Height], sharers: tuple[int, ...]) -> tuple[Height, ...]:
+    """The heights with each number of `sharers` CTAs that split K, if CTAs share no weights and warpgroups do not take
+    turns. With swapped operands, the CTAs share the rows of a tile when adding up."""
+    able = [one for one in heights if one.cluster_m == 1 and one.warpgroups is Warpgroups.COOPERATIVE]
+    return tuple(
+        replace(one, cluster_k=count, m=max(one.m, COLUMNS * count) if one.swap_ab else one.m)
+        for count in sharers
+        for one in able
+    )

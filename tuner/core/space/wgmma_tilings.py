@@ -6,9 +6,9 @@ memory busy without many barriers, and the rings take the available shared memor
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from itertools import islice, zip_longest
+from itertools import chain, islice
 from operator import attrgetter
 
 from tuner.core.legal.legality import engine_problem, tiling_problem
@@ -31,6 +31,7 @@ from tuner.core.problem.tile_op import TileOp
 from tuner.core.problem.workload import Workload, WorkloadKind
 from tuner.core.schedule.axis import axes_of
 from tuner.core.schedule.tiling import Engine, Epilogue, Tile, Tiling, Warpgroups
+from tuner.core.space.combined import by_turns
 from tuner.core.space.heights import (
     FEW_ROWS,
     HIGH_TILES,
@@ -41,6 +42,7 @@ from tuner.core.space.heights import (
     filling_tiles,
     has_few_sums,
     loading_together,
+    sharing_heights,
     small_output_tiles,
 )
 from tuner.core.space.wgmma_tile_shapes import NARROWEST, TileShape, WgmmaTileShapes, by_rate, tiles_of
@@ -61,10 +63,10 @@ WINDOW_BYTES = (98_304, 65_536)
 SHARERS = (2,)
 MORE_SHARERS = (2, 4)
 SWAPPED_SHARERS_GROUPS = 2
-#: Tilings that are tried before a model exists: without split tails, with split tails, and with CTAs that split K; how
-#: many of the first are also tried with CTAs that load together.
+#: Tilings that are tried before a model exists: without and with split tails, with CTAs that split K, and those of
+#: gathered rows that are also tried with stages twice as deep.
 NUM_GUESSES, NUM_TAIL_GUESSES = 4, 2
-NUM_SHARING_GUESSES, NUM_TOGETHER = 2, 1
+NUM_SHARING_GUESSES, NUM_DEEP = 2, 2
 #: A ring of fewer stages leaves the memory idle between them: a different tile shape with as many stages as this is a
 #: better first candidate.
 ENOUGH_STAGES = 4
@@ -102,7 +104,7 @@ class WgmmaTilings:
         alone = self._heights_alone
         groups = 1 if self._rows <= FEW_ROWS and not self._has_few_sums else SWAPPED_SHARERS_GROUPS
         wide = [one for one in alone if not one.swap_ab or one.groups == groups]
-        return alone + _sharing(wide, MORE_SHARERS if small_output_tiles(self._workload, self._gpu) else SHARERS)
+        return alone + sharing_heights(wide, MORE_SHARERS if small_output_tiles(self._workload, self._gpu) else SHARERS)
 
     @property
     def _heights_alone(self) -> tuple[Height, ...]:
@@ -145,7 +147,10 @@ class WgmmaTilings:
         for height, combined in self._combined.items():
             for shapes in combined[:NUM_COPIED] if height.m > FEW_ROWS else ():
                 stored = self._with_rings(shapes, height, Epilogue.TMA)
-                yield from islice((one for one in stored if tiling_problem(self._workload, self._gpu, one) is None), 1)
+                yield from islice(self._legal(stored), 1)
+
+    def _legal(self, tilings: Iterable[Tiling]) -> Iterator[Tiling]:
+        return (one for one in tilings if tiling_problem(self._workload, self._gpu, one) is None)
 
     def guesses(self) -> list[Tiling]:
         """Starting points: for each height in turn, the fastest tile shapes of different widths, with full rings; those
@@ -159,21 +164,22 @@ class WgmmaTilings:
         if self._rows > MAX_ROWS_OF_TILES_OF_64:
             sharers = [height for height in sharers if best[height] < best.get(replace(height, cluster_k=1), 0.0)]
         sharers.sort(key=lambda height: (-(-self._rows // height.m), best[height]))
-        sharing = _by_turns([list(islice(self._of_height(one, tails=False), NUM_GUESSES)) for one in sharers])
+        sharing = by_turns([list(islice(self._of_height(one, tails=False), NUM_GUESSES)) for one in sharers])
         few, others = whole[:NUM_GUESSES], whole[NUM_GUESSES : max(NUM_GUESSES, len(alone))]
         groups = (
             [*few, *self._widest(alone[:1])],
-            [*self._loading_together(whole[:NUM_TOGETHER])],
+            [*self._deep_if_gathered(whole[:NUM_DEEP])],
             [*self._in_two_waves(), *self._uneven(1)],
             sharing[:NUM_SHARING_GUESSES],
         )
-        return list(dict.fromkeys((*_by_turns(groups), *others, *tails[:NUM_TAIL_GUESSES])))
+        return list(dict.fromkeys((*by_turns(groups), *others, *tails[:NUM_TAIL_GUESSES])))
 
-    def _loading_together(self, alone: Iterable[Tiling]) -> Iterator[Tiling]:
-        """The tilings with two CTAs that load together, where that saves much."""
-        for tiling in alone:
-            fitted = (made for one in loading_together(self._workload, tiling) for made in self._fitted(one))
-            yield from islice((one for one in fitted if not tiling_problem(self._workload, self._gpu, one)), 1)
+    def _deep_if_gathered(self, alone: Iterable[Tiling]) -> Iterator[Tiling]:
+        """High tilings with stages twice as deep, if rows are gathered: a step then costs much beside its products."""
+        gathers = any(op.GATHERS for op in self._workload.tile_ops)
+        for tiling in (one for one in alone if gathers and one.tiles[0].m > FEW_ROWS):
+            deep = (one for one in self._legal(self.twice_as_deep(tiling)) if one.num_stages >= ENOUGH_STAGES)
+            yield from sorted(deep, key=lambda one: -min(one.num_stages, one.input_stages))[:1]
 
     def _widest(self, heights: list[Height]) -> Iterator[Tiling]:
         """For many rows, the widest whole tiles of each height: they read least and need the least power."""
@@ -228,7 +234,7 @@ class WgmmaTilings:
         number of the rings; or the depths of all ops. Rings become shorter if they would not fit."""
         alone = self._heights_alone
         in_turns = (one.in_turns for one in alone if one.groups == 1 and one.swap_ab == tiling.swap_ab)
-        for height in dict.fromkeys((*alone, *in_turns, *_sharing(alone, MORE_SHARERS))):
+        for height in dict.fromkeys((*alone, *in_turns, *sharing_heights(alone, MORE_SHARERS))):
             tiles = tuple(replace(tile, m=height.m) for tile in tiling.tiles)
             other = replace(tiling, tiles=tiles, cluster_n=1, **height.fields)
             if height.cluster_k > 1:
@@ -261,7 +267,10 @@ class WgmmaTilings:
             yield from self._fitted(replace(tiling, sum_kib=room))
         yield from self._fitted(self._deepened(tiling))
         yield from self.widened(tiling)
-        yield from (*self.with_full_rings(tiling), *self.twice_as_deep(tiling), *self._loading_together([tiling]))
+        yield from (*self.with_full_rings(tiling), *self.twice_as_deep(tiling))
+        yield from islice(
+            self._legal(chain.from_iterable(map(self._fitted, loading_together(self._workload, tiling)))), 1
+        )
 
     def with_full_rings(self, tiling: Tiling) -> Iterator[Tiling]:
         """For a chain: the tiling with stages limited to each allowed depth, and with the deepest rings that then fit.
@@ -382,19 +391,3 @@ class WgmmaTilings:
 
         ops = zip(self._workload.tile_ops, tiling.tiles, strict=True)
         return replace(tiling, tiles=tuple(deepest(op, tile) for op, tile in ops))
-
-
-def _by_turns(groups: Sequence[Sequence[Tiling]]) -> list[Tiling]:
-    """The first of each group, then the second of each, and so on."""
-    return [tiling for of_rank in zip_longest(*groups) for tiling in of_rank if tiling is not None]
-
-
-def _sharing(heights: Iterable[Height], sharers: tuple[int, ...]) -> tuple[Height, ...]:
-    """The heights with each number of `sharers` CTAs that split K, if CTAs share no weights and warpgroups do not take
-    turns. With swapped operands, the CTAs share the rows of a tile when adding up."""
-    able = [one for one in heights if one.cluster_m == 1 and one.warpgroups is Warpgroups.COOPERATIVE]
-    return tuple(
-        replace(one, cluster_k=count, m=max(one.m, COLUMNS * count) if one.swap_ab else one.m)
-        for count in sharers
-        for one in able
-    )

@@ -96,7 +96,9 @@ def test_a_pooling_sees_the_images_that_a_convolution_makes() -> None:
     made = workload_of({"kind": "chain", "ops": ops})
     assert workload_of(pair_of(made)) == made
     assert Workload.from_json(made.to_json()) == made
-    with pytest.raises(InvalidInput, match="a writes a as images x rows x columns x channels = 2 x 7 x 6 x 24") as error:
+    with pytest.raises(
+        InvalidInput, match="a writes a as images x rows x columns x channels = 2 x 7 x 6 x 24"
+    ) as error:
         workload_of({"kind": "chain", "ops": [ops[0], pooling("b", "a", height=6, width=7, channels=24)]})
     assert error.value.field == "b.height"
     with pytest.raises(InvalidInput, match="is fp8_e4m3, which a, an op of images, does not support"):
