@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.support.builders import BEST, TARGET, schedule, spec
+from tests.support.convs import conv
+from tests.support.convs import workload as convs
 from tuner.api.listings.results_page import _of_job
+from tuner.core.problem.workload import Workload
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.job import JobState
@@ -95,3 +98,22 @@ def test_where_least_energy_is_asked_for_that_kernel_is_the_one() -> None:
     assert kernel_row(ROWS, PlanKind.FUSED, 5.0) is ROWS[1]
     assert kernel_row(ROWS, PlanKind.FUSED, 0.5) is ROWS[2]
     assert kernel_row(ROWS[:1], PlanKind.LIBRARY, None) is None
+
+
+@pytest.mark.parametrize(("others", "expected"), [((80.1,), PlanKind.FUSED), ((101.0,), None), ((), None)])
+def test_a_pack_has_no_kernel_on_two_streams_but_of_a_pair(
+    stored: tuple[Store, JobRecord], others: tuple[float, ...], expected: PlanKind | None
+) -> None:
+    store, job = stored
+    ours = [row(PlanKind.FUSED, time_us, number=2) for time_us in others]
+    finals = (ROWS[0], row(PlanKind.TWO_STREAMS, 79.0, number=1), *ours)
+    best = replace(BEST, job_id=job.id, winner=PlanKind.TWO_STREAMS, finals=finals)
+
+    def kinds(workload: Workload) -> list[PlanKind]:
+        measurement = measurement_of(replace(job, spec=replace(job.spec, workload=workload)), best)
+        assert measurement is not None
+        return [kernel.candidate.plan_kind for kernel in make_ladder("pair", [measurement]).kernels]
+
+    assert kinds(job.spec.workload) == [PlanKind.TWO_STREAMS]
+    assert kinds(convs(conv("c1"), conv("c2", "c1", channels=24))) == ([expected] if expected else [])
+    store.close()

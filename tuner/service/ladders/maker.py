@@ -10,6 +10,7 @@ from dataclasses import asdict, replace
 from operator import attrgetter
 
 from tuner.core.problem.op_kinds import culprit
+from tuner.core.problem.workload import WorkloadKind
 from tuner.core.trial.ladders.ladder import (
     DEFAULT_SLACK,
     Ladder,
@@ -113,16 +114,21 @@ def without_answer(workload: str, reason: str) -> Ladder:
 
 
 def measurement_of(job: JobRecord, best: Best) -> Measurement | None:
-    """The measurements of a job's finals; None if the library has no time."""
+    """The measurements of a job's finals; None if the library has no time. Only a feed-forward pair runs on two streams
+    from a pack, so for others the fastest of the other kernels counts.
+    """
     workload = job.spec.workload
+    is_pair = workload.kind is WorkloadKind.FFN
+    rows = [row for row in best.finals if is_pair or not row.candidate.plan_kind.is_side_by_side]
+    is_left_out = best.winner.is_side_by_side and not is_pair
     library_us = next(
         (row.time_us for row in best.finals if not row.candidate.plan_kind.is_ours and row.time_us is not None), None
     )
     if library_us is None:
         return None
-    if not best.winner.is_ours:
+    own = kernel_row(rows, best.winner, job.spec.energy_within_percent) if best.winner.is_ours else None
+    if own is None or own.time_us is None or (is_left_out and own.time_us >= library_us):
         return Measurement(m=workload.batch_size, job_id=job.id, library_us=library_us, options=(), winner=None)
-    own = kernel_row(best.finals, best.winner, job.spec.energy_within_percent)
     options = tuple(
         Option(
             name=kernel_name(row.candidate, workload),
@@ -130,8 +136,8 @@ def measurement_of(job: JobRecord, best: Best) -> Measurement | None:
             speedup=row.speedup or library_us / row.time_us,
             speedup_ci95=row.speedup_ci95,
         )
-        for row in best.finals
+        for row in rows
         if row.candidate.plan_kind.is_ours and row.time_us is not None
     )
-    winner = kernel_name(own.candidate, workload) if own else None
+    winner = kernel_name(own.candidate, workload)
     return Measurement(m=workload.batch_size, job_id=job.id, library_us=library_us, options=options, winner=winner)
