@@ -122,9 +122,8 @@ def _compiled_like(
         made.append((compile_fx(graph, inputs), [isinstance(one, torch.SymInt) for one in inputs]))
         return made[-1][0]
 
-    like = torch.empty_like(pairs)
-    torch._dynamo.maybe_mark_dynamic(like, 0)
-    torch.compile(run, backend=kept, dynamic=False)(like)
+    torch._dynamo.maybe_mark_dynamic(pairs, 0)
+    torch.compile(run, backend=kept, dynamic=False)(pairs)
     if len(made) != 1 or sorted(made[0][1]) != [False, True]:
         return None
     ((compiled, (is_rows, _)),) = made
