@@ -39,6 +39,11 @@ class Kernel:
         return tuple(self.manifest[name] for name in ("launches", FALLBACK) if name in self.manifest)
 
     @property
+    def is_on_two_streams(self) -> bool:
+        """Whether some of its launches run on a second stream."""
+        return any(launch["stream"] for launch in self.manifest["launches"])
+
+    @property
     def order_of_sums(self) -> str:
         """The order in which it sums products; empty if a row's bits depend on its position, or it is unknown."""
         numbers = self.manifest["numbers"]
@@ -182,7 +187,7 @@ def _check_kernel(where: str, shape: AnyShape, rung: Rung, kernel: Kernel) -> No
         contexts = f" with contexts of {length} tokens" if length else ""
         problem = f"{where}: the kernel supports {legal['min']} to {legal['max']} rows{contexts}"
         raise InvalidInput("rungs", problem, "narrow the range")
-    if not isinstance(shape, Shape) and any(launch["stream"] for launch in manifest["launches"]):
+    if not isinstance(shape, Shape) and kernel.is_on_two_streams:
         problem = f"{where}: {name} runs on two streams"
         raise InvalidInput("kernel", problem, "use a kernel of another plan kind, e.g. two_launches_pdl")
     kernel.check_files(where)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import io
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tests.support import convs
 from tests.support.builders import BEST, TARGET, schedule, spec
-from tests.support.convs import conv
-from tests.support.convs import workload as convs
+from tests.support.packs import make
 from tuner.api.listings.results_page import _of_job
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.candidate import Candidate
@@ -17,6 +19,9 @@ from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.job import JobState
 from tuner.core.trial.ladders.ladder import make_ladder
 from tuner.core.trial.records import Best, FinalRow, JobRecord, Verdict, kernel_row
+from tuner.packs.ladder import make_entries
+from tuner.packs.shapes import shape_of
+from tuner.packs.write import pack_bytes
 from tuner.service.ladders.maker import measurement_of
 from tuner.service.results.pack_maker import _as_found
 from tuner.store import Store
@@ -81,6 +86,27 @@ def test_whoever_shows_or_ships_the_winner_takes_its_row(stored: tuple[Store, Jo
     store.close()
 
 
+@pytest.mark.parametrize("winner", [PlanKind.FUSED_PDL, PlanKind.TWO_STREAMS])
+def test_a_chain_that_is_fastest_on_two_streams_is_the_librarys_in_a_pack(
+    stored: tuple[Store, JobRecord], winner: PlanKind
+) -> None:
+    """A program runs on one stream; the pack is made nevertheless."""
+    store, job = stored
+    workload, tiling = convs.CASES["a stride, a shortcut"]
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        for name, content in make(winner, tiling, workload=workload).kernel.files.items():
+            archive.writestr(name, content)
+    digest = store.artifacts.put(packed.getvalue())
+    rows = (ROWS[0], row(winner, 80.0, number=1))
+    best = replace(BEST, job_id=job.id, verdict=Verdict.TIE, winner=winner, finals=rows, artifact_digest=digest)
+    found = _as_found(store, workload, job, best)
+    assert (found.kernel is None) is (winner is PlanKind.TWO_STREAMS)
+    (entry,) = make_entries([(shape_of(workload.to_json()), found)], min_gain=1.0)
+    assert pack_bytes([entry], provenance={}, sign=None)
+    store.close()
+
+
 def test_where_the_library_won_a_ladder_runs_it_and_a_page_names_the_kind_of_its_time(
     stored: tuple[Store, JobRecord],
 ) -> None:
@@ -115,5 +141,7 @@ def test_a_pack_has_no_kernel_on_two_streams_but_of_a_pair(
         return [kernel.candidate.plan_kind for kernel in make_ladder("pair", [measurement]).kernels]
 
     assert kinds(job.spec.workload) == [PlanKind.TWO_STREAMS]
-    assert kinds(convs(conv("c1"), conv("c2", "c1", channels=24))) == ([expected] if expected else [])
+    assert kinds(convs.workload(convs.conv("c1"), convs.conv("c2", "c1", channels=24))) == (
+        [expected] if expected else []
+    )
     store.close()

@@ -208,6 +208,8 @@ def kind_problem(workload: Workload, gpu: Gpu, kind: PlanKind) -> str | None:
         return problem
     if kind.is_side_by_side and len(workload.ops) != 2:
         return f"{len(workload.ops)} ops: two streams need exactly two"
+    if kind.is_side_by_side and workload.own_tile_ops:
+        return f"{workload.tile_ops[workload.own_tile_ops[0]].name} is no product, and its programs run on one stream"
     if not kind.is_for(len(workload.ops)):
         kinds = [str(other) for other in PlanKind if other.is_ours and other.is_for(len(workload.ops))]
         return f"not available for {len(workload.ops)} ops: use one of {', '.join(kinds)}"

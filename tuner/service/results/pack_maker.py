@@ -122,13 +122,15 @@ def _as_found(store: Store, workload: Workload, job: JobRecord, best: Best) -> F
         "gpu": best.environment.gpu_name,
         "driver": best.environment.driver,
     }
-    is_ours = best.winner.is_ours and best.artifact_digest is not None
+    kernel = _kernel(store, best.artifact_digest) if best.winner.is_ours and best.artifact_digest else None
+    if kernel and kernel.is_on_two_streams and not isinstance(shape_of(workload.to_json()), Shape):
+        kernel = None  # a program runs on one stream, so the library computes it
     libraries_us = (one.time_us for one in best.finals if not one.candidate.plan_kind.is_ours)
     rows, max_length = sizes_of(workload.to_json())
     return Found(
         m=rows,
         max_length=max_length,
-        kernel=_kernel(store, best.artifact_digest) if is_ours and best.artifact_digest else None,
+        kernel=kernel,
         speedup=row.speedup if row else None,
         time_us=row.time_us if row else None,
         library_us=next(libraries_us, None),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from tests.support.cases import H200
 from tests.support.convs import conv, pooling, workload
-from tuner.core.legal.legality import tiling_problem
+from tuner.core.legal.legality import kind_problem, tiling_problem
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.space.space import Space
 from tuner.core.space.wgmma_tilings import WgmmaTilings
 
@@ -68,4 +69,6 @@ def test_few_channels_and_their_maximum_are_a_wave_of_tiles_each() -> None:
         rows, columns = op.tile_grid(tile.m, tile.n)
         assert 0.95 * H200.num_sms <= rows * columns <= H200.num_sms
     assert all(tiling_problem(made, H200, one) is None for one in space.guesses)
+    assert kind_problem(made, H200, PlanKind.TWO_LAUNCHES_PDL) is None
+    assert kind_problem(made, H200, PlanKind.TWO_STREAMS) == "b is no product, and its programs run on one stream"
     assert not {one.engine for one in Space(workload(conv("a"), conv("b", "a", channels=24)), H200).guesses}

@@ -1,6 +1,6 @@
 """What it is worth that the compiler knows a warp's lanes to have one role: benchmarks/results/<gpu>/equal_lanes.json.
 
-python -m benchmarks.waterfall.lanes [--row decode-swiglu/llama3-8b/m16] [--seconds 100] [--out FILE]
+python -m benchmarks.pairs.lanes [--row decode-swiglu/llama3-8b/m16] [--seconds 100] [--out FILE]
 
 The fused schedule of each pair of pairs.json is built so that all lanes have the role of the first (*equal*), and so
 that each computes its own (*own*). The product has the former for one math warpgroup and the latter for several. All
