@@ -1,6 +1,6 @@
 """What it is worth that the compiler knows a warp's lanes to have one role: benchmarks/results/<gpu>/equal_lanes.json.
 
-python -m benchmarks.pairs.lanes [--row decode-swiglu/llama3-8b/m16] [--seconds 100] [--out FILE]
+python -m benchmarks.waterfall.lanes [--row decode-swiglu/llama3-8b/m16] [--seconds 100] [--out FILE]
 
 The fused schedule of each pair of pairs.json is built so that all lanes have the role of the first (*equal*), and so
 that each computes its own (*own*). The product has the former for one math warpgroup and the latter for several. All
@@ -17,7 +17,6 @@ from benchmarks.common.called import called
 from benchmarks.common.program import parser_of
 from benchmarks.common.report import results_file
 from benchmarks.common.rows import choose_rows
-from benchmarks.pairs.results import name_of
 from benchmarks.waterfall.on_card import Build, Builds, measure_rows, pair_on_card
 from benchmarks.waterfall.patches import Patch
 from benchmarks.waterfall.rows import WaterfallRow
@@ -33,7 +32,7 @@ OWN = (Patch(before=_PRODUCT, after=""),)
 def asked_of(builds: Builds, names: Sequence[str]) -> list[WaterfallRow]:
     """The pairs with their fused schedules."""
     pairs = json.loads(results_file(builds.target_id, "pairs").read_text(encoding="utf-8"))["rows"]
-    lines = {name_of(one): one["schedule"] for one in pairs if one.get("schedule")}
+    lines = {f"{one['suite']}/{one['pair']}/m{one['m']}": one["schedule"] for one in pairs if one.get("schedule")}
     rows = [
         WaterfallRow(name=row.name, workload=row.problem.workload, schedule=read_line(lines[row.name]))
         for row in choose_rows([], [])
