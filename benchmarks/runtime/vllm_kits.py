@@ -41,7 +41,7 @@ PLATFORMS += [*(f"manylinux{year}_x86_64" for year in (2014, 2010, 1)), "any"]
 #: What a dense model in bf16 does not need.
 DROPPED = """
 vllm/_vllm_fa2* vllm/vllm_flash_attn/_vllm_fa2* vllm/vllm-rs vllm/_qutlass* vllm/third_party/fmha_sm100 vllm/_moe_C*
-vllm/_flashmla* vllm/third_party/deep_gemm mistral_common/data/tekken* tvm_ffi/lib/*testing*
+vllm/_flashmla* vllm/third_party/deep_gemm mistral_common/data/tekken*
 """
 #: A container of device code, and its entries: PTX, machine code, and kinds that are not read here.
 MAGIC, PTX, MACHINE_CODE = struct.pack("<I", 0xBA55ED50), 1, 2
