@@ -13,6 +13,7 @@ from tests.support import convs
 from tests.support.builders import BEST, TARGET, schedule, spec
 from tests.support.packs import make
 from tuner.api.listings.results_page import _of_job
+from tuner.client.terminal.pack_tables import lines_of
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
@@ -20,10 +21,11 @@ from tuner.core.trial.job import JobState
 from tuner.core.trial.ladders.ladder import make_ladder
 from tuner.core.trial.records import Best, FinalRow, JobRecord, Verdict, kernel_row
 from tuner.packs.ladder import make_entries
+from tuner.packs.read import read_pack
 from tuner.packs.shapes import shape_of
 from tuner.packs.write import pack_bytes
 from tuner.service.ladders.maker import measurement_of
-from tuner.service.results.pack_maker import _as_found
+from tuner.service.results.pack_maker import _as_found, _behind_the_library
 from tuner.store import Store
 from tuner.store.jobs import jobs
 from tuner.store.results import bests
@@ -102,8 +104,12 @@ def test_a_chain_that_is_fastest_on_two_streams_is_the_librarys_in_a_pack(
     best = replace(BEST, job_id=job.id, verdict=Verdict.TIE, winner=winner, finals=rows, artifact_digest=digest)
     found = _as_found(store, workload, job, best)
     assert (found.kernel is None) is (winner is PlanKind.TWO_STREAMS)
+    if winner is PlanKind.TWO_STREAMS:
+        assert _behind_the_library(store, workload, job, replace(best, winner=PlanKind.LIBRARY)).kernel is None
     (entry,) = make_entries([(shape_of(workload.to_json()), found)], min_gain=1.0)
-    assert pack_bytes([entry], provenance={}, sign=None)
+    content = pack_bytes([entry], provenance={"min_gain": 1.0}, sign=None)
+    told = "ours is fastest on two streams, and a program runs on one"
+    assert (told in lines_of(read_pack(content))[0].runs) is (winner is PlanKind.TWO_STREAMS)
     store.close()
 
 

@@ -14,6 +14,7 @@ from tuner.core.problem.asked import workload_of
 from tuner.errors import InvalidInput
 
 RESNET: dict[str, Any] = json.loads((ROOT / "examples" / "resnet50.json").read_text())
+_CONV = {"out_channels": 64, "kernel_size": 1}
 
 
 def test_the_example_is_the_blocks_of_the_preset() -> None:
@@ -68,6 +69,7 @@ def test_the_config_of_a_model_is_no_description() -> None:
         (("blocks", 9, "layers", 0, "padding"), 1, "blocks[9].layers[0].padding"),
         (("blocks", 1, "in_channels"), 0, "blocks[1].in_channels"),
         (("blocks", 1, "height"), 10**6, "blocks[1].height"),
+        (("blocks", 1, "layers"), [{**_CONV, "name": f"conv{one}"} for one in range(9)], "blocks[1].layers"),
     ],
 )
 def test_what_is_wrong_is_told_by_its_place(place: tuple[str | int, ...], value: object, field: str) -> None:
@@ -79,6 +81,13 @@ def test_what_is_wrong_is_told_by_its_place(place: tuple[str | int, ...], value:
     with pytest.raises(InvalidInput) as error:
         described(network, 1, None)
     assert error.value.field == field
+
+
+@pytest.mark.parametrize("images", [0, 2**17, 2**16])
+def test_a_wrong_number_of_images_is_no_field_of_the_file(images: int) -> None:
+    with pytest.raises(InvalidInput) as error:
+        described(RESNET, images, None)
+    assert error.value.field == "images"
 
 
 def test_a_missing_field_is_told() -> None:

@@ -180,11 +180,23 @@ def test_of_a_batch_each_job_is_retried_though_one_is_refused_and_no_new_id_is_l
     assert isinstance(result.exception, Refused)
 
 
-@pytest.mark.parametrize("last", ["cancelled", "searching"])
-def test_a_batch_is_deleted_as_a_whole_and_only_once_all_of_its_jobs_have_ended(last: str) -> None:
+@pytest.mark.parametrize(
+    ("last", "state", "remedy"),
+    [
+        ("cancelled", "cancelled", ""),
+        ("searching", "searching", "cancel it first"),
+        ("searching", "cancelled", "delete it once they end, as others share them"),
+    ],
+)
+def test_a_batch_is_deleted_as_a_whole_and_only_once_all_of_its_jobs_have_ended(
+    last: str, state: str, remedy: str
+) -> None:
     deleted = list[str]()
 
     class Batch:
+        def batch(self, batch_id: str) -> dict[str, Any]:
+            return {"state": state}
+
         def batch_jobs(self, batch_id: str) -> list[dict[str, Any]]:
             return [{"job": job(job_id, state)} for job_id, state in (("job-1", "succeeded"), ("job-2", last))]
 
@@ -197,5 +209,5 @@ def test_a_batch_is_deleted_as_a_whole_and_only_once_all_of_its_jobs_have_ended(
         assert result.stdout == "job-1 deleted\njob-2 is kept for bo\n"
     else:
         assert isinstance(result.exception, Refused)
-        assert str(result.exception) == "batch-1 has 1 open job; cancel it first: nothing of it was deleted"
+        assert str(result.exception) == f"batch-1 has 1 open job; {remedy}: nothing of it was deleted"
     assert deleted == (["job-1", "job-2"] if last == "cancelled" else [])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 
 import pytest
 from hypothesis import given, settings
@@ -45,3 +46,14 @@ def test_no_object_of_a_program_has_one(value: object) -> None:
 def test_many_names_take_no_longer_than_few() -> None:
     names = ", ".join(f'"{number}": 0' for number in range(80_000))
     assert repeated_field(f'{{{names}, "79999": 1}}'.encode()) == "79999", "compared in pairs, this takes minutes"
+
+
+def test_a_long_name_of_a_list_is_not_copied_for_each_element() -> None:
+    name, elements = "n" * 2000, "0, " * 20_000
+    body = f'{{"{name}": [{elements}{{"a": 1, "a": 2}}]}}'.encode()
+    tracemalloc.start()
+    try:
+        assert repeated_field(body) == f"{name}.20000.a"
+        assert tracemalloc.get_traced_memory()[1] < 200 * len(body), "copied, 1 MiB would take 100 GiB"
+    finally:
+        tracemalloc.stop()

@@ -213,7 +213,9 @@ def _to_delete(client: Client, some_id: str) -> list[str]:
         return [some_id]
     jobs = [one["job"] for one in client.batch_jobs(some_id)]
     if still := sum(job["state"] not in ENDED for job in jobs):
-        raise Refused(f"{some_id} has {counted(still, 'open job')}; cancel it first: nothing of it was deleted")
+        is_over = client.batch(some_id)["state"] in ENDED  # cancelled, but others share a job
+        remedy = "delete it once they end, as others share them" if is_over else "cancel it first"
+        raise Refused(f"{some_id} has {counted(still, 'open job')}; {remedy}: nothing of it was deleted")
     return [str(job["id"]) for job in jobs]
 
 

@@ -10,10 +10,11 @@ from rich.table import Table
 
 from tuner.client.terminal import render
 from tuner.core.problem.gpu import SIMULATED_PREFIX
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.packs.contents import Rung
 from tuner.packs.ladder import MAX_ROWS
 from tuner.packs.read import Pack
-from tuner.packs.shapes import AnyShape
+from tuner.packs.shapes import AnyShape, Shape
 from tuner.packs.stored import stored_in
 
 
@@ -71,7 +72,7 @@ def lines_of(pack: Pack) -> list[Line]:
             shape=words_of(entry.shape),
             rows=sizes_of(entry.shape, rung),
             answer=rung,
-            runs=_runs_and_why(rung, min_gain),
+            runs=_runs_and_why(entry.shape, rung, min_gain),
         )
         for entry in pack.entries
         for rung in entry.rungs
@@ -154,7 +155,7 @@ def _min_gain(pack: Pack) -> float | None:
     return found if isinstance(found, int | float) else None
 
 
-def _runs_and_why(rung: Rung, min_gain: float | None) -> str:
+def _runs_and_why(shape: AnyShape, rung: Rung, min_gain: float | None) -> str:
     """What runs, as text; for the library with the reason."""
     if rung.kernel is not None:
         return runs_of(rung)
@@ -162,6 +163,8 @@ def _runs_and_why(rung: Rung, min_gain: float | None) -> str:
         why = "never measured"
     elif winner == "library":
         why = "ours is slower" if rung.provenance.get("timed_ours", True) else "ours was not timed"
+    elif winner == PlanKind.TWO_STREAMS and not isinstance(shape, Shape):
+        why = "ours is fastest on two streams, and a program runs on one"
     else:
         # Three digits: 1.016 would read 1.02, which is not below 1.02.
         gain = "" if rung.speedup is None else f" {rung.speedup:.3f}x"

@@ -118,7 +118,8 @@ def _ops(block: _Block, images: int, where: str) -> tuple[ImageOp, ...]:
         except InvalidInput as error:
             of_block = _OF_BLOCK.get(error.field) if source == "x" else None
             renamed = f"{own}.{_AS_GIVEN.get(error.field, error.field)}"
-            field = f"{where}.{of_block}" if of_block else error.field if error.field.startswith(own) else renamed
+            is_path = error.field == "images" or error.field.startswith(own)  # their number is given beside the file
+            field = f"{where}.{of_block}" if of_block else error.field if is_path else renamed
             raise InvalidInput(field, error.problem, error.remedy) from error
         ops.append(op)
         shapes[layer.name], before = op.out_shape, layer.name
@@ -167,7 +168,7 @@ def _placed(error: InvalidInput, block: _Block, where: str) -> InvalidInput:
     """An error that names an op, with the path of the op's layer."""
     name, _, field = error.field.partition(".")
     places = [place for place, layer in enumerate(block.layers) if layer["name"] == name]
-    path = f"{where}.layers[{places[0]}].{_AS_GIVEN.get(field, field)}" if places else f"{where}.{error.field}"
+    path = f"{where}.layers[{places[0]}].{_AS_GIVEN.get(field, field)}" if field and places else f"{where}.layers"
     return InvalidInput(path, error.problem, error.remedy)
 
 

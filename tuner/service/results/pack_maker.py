@@ -96,9 +96,8 @@ def _of_workload(store: Store, order: PackOrder, workload: Workload, kernel_vers
 def _behind_the_library(store: Store, workload: Workload, job: JobRecord, best: Best) -> Found:
     """Our best kernel even if the library won: a batch-invariant ladder may need it."""
     found = _as_found(store, workload, job, best)
-    if best.artifact_digest is None:
+    if (kernel := _kernel(store, workload, best.artifact_digest)) is None:
         return found
-    kernel = _kernel(store, best.artifact_digest)
     schedule, kind = kernel.manifest["schedule_digest"], kernel.manifest["plan_kind"]
     row = next(
         row
@@ -122,15 +121,12 @@ def _as_found(store: Store, workload: Workload, job: JobRecord, best: Best) -> F
         "gpu": best.environment.gpu_name,
         "driver": best.environment.driver,
     }
-    kernel = _kernel(store, best.artifact_digest) if best.winner.is_ours and best.artifact_digest else None
-    if kernel and kernel.is_on_two_streams and not isinstance(shape_of(workload.to_json()), Shape):
-        kernel = None  # a program runs on one stream, so the library computes it
     libraries_us = (one.time_us for one in best.finals if not one.candidate.plan_kind.is_ours)
     rows, max_length = sizes_of(workload.to_json())
     return Found(
         m=rows,
         max_length=max_length,
-        kernel=kernel,
+        kernel=_kernel(store, workload, best.artifact_digest) if best.winner.is_ours else None,
         speedup=row.speedup if row else None,
         time_us=row.time_us if row else None,
         library_us=next(libraries_us, None),
@@ -141,7 +137,12 @@ def _as_found(store: Store, workload: Workload, job: JobRecord, best: Best) -> F
     )
 
 
-def _kernel(store: Store, digest: str) -> Kernel:
-    """The files of an artifact from its zip."""
+def _kernel(store: Store, workload: Workload, digest: str | None) -> Kernel | None:
+    """The files of an artifact from its zip; None if there is none, or if a pack's program cannot run it: on one
+    stream."""
+    if digest is None:
+        return None
     with zipfile.ZipFile(io.BytesIO(store.artifacts.get(digest))) as archive:
-        return Kernel(files={name: archive.read(name) for name in archive.namelist()})
+        kernel = Kernel(files={name: archive.read(name) for name in archive.namelist()})
+    is_program = not isinstance(shape_of(workload.to_json()), Shape)
+    return None if is_program and kernel.is_on_two_streams else kernel

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from tuner.schedule_files.json_file import repeated
 
@@ -14,6 +14,11 @@ class _Repeating(dict[str, Any]):
 
     #: The first repeated name.
     name: str
+
+
+#: A path that shares its begin with others, since one with a long name may have many elements: the path to an object or
+#: a list, and a name or an index in it.
+_Steps: TypeAlias = "tuple[()] | tuple[_Steps, str | int]"
 
 
 def repeated_field(body: bytes) -> str | None:
@@ -38,9 +43,17 @@ def repeated_field(body: bytes) -> str | None:
 
 def _paths(document: Any) -> Iterator[str]:
     """Of all objects with a repeated name that are left in the document, the outer ones first."""
-    waiting: list[tuple[str, Any]] = [("", document)]
-    for path, value in waiting:
+    waiting: list[tuple[_Steps, Any]] = [((), document)]
+    for steps, value in waiting:
         if isinstance(value, _Repeating):
-            yield path + value.name
+            yield _dotted((steps, value.name))
         named = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-        waiting += [(f"{path}{name}.", one) for name, one in named]
+        waiting += [((steps, name), one) for name, one in named]
+
+
+def _dotted(steps: _Steps) -> str:
+    names = list[str]()
+    while steps:
+        steps, name = steps
+        names.append(str(name))
+    return ".".join(reversed(names))
