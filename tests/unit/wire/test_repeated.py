@@ -53,7 +53,7 @@ def test_a_long_name_of_a_list_is_not_copied_for_each_element() -> None:
     body = f'{{"{name}": [{elements}{{"a": 1, "a": 2}}]}}'.encode()
     tracemalloc.start()
     try:
-        assert repeated_field(body) == f"{name}.20000.a"
+        assert repeated_field(body) == "..." + f"{name}.20000.a"[-200:]
         assert tracemalloc.get_traced_memory()[1] < 200 * len(body), "copied, 1 MiB would take 100 GiB"
     finally:
         tracemalloc.stop()

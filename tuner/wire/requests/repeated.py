@@ -16,14 +16,17 @@ class _Repeating(dict[str, Any]):
     name: str
 
 
+#: Length of the end of a path that is returned.
+_KEPT = 200
+
 #: A path that shares its begin with others, since one with a long name may have many elements: the path to an object or
 #: a list, and a name or an index in it.
 _Steps: TypeAlias = "tuple[()] | tuple[_Steps, str | int]"
 
 
 def repeated_field(body: bytes) -> str | None:
-    """The dotted path, e.g. ``pair.m``, of a name that an object has twice; None if there is none, or if the body is
-    not JSON.
+    """The dotted path, e.g. ``pair.m``, of a name that an object has twice, of a long one only the end; None if there is
+    none, or if the body is not JSON.
     """
     found = list[_Repeating]()
 
@@ -56,4 +59,5 @@ def _dotted(steps: _Steps) -> str:
     while steps:
         steps, name = steps
         names.append(str(name))
-    return ".".join(reversed(names))
+    dotted = ".".join(reversed(names))
+    return dotted if len(dotted) <= _KEPT else f"...{dotted[-_KEPT:]}"
