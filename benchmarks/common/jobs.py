@@ -14,8 +14,9 @@ from benchmarks.common.program import in_time
 from benchmarks.common.report import commit
 from benchmarks.common.workbench import BUILD_CACHE, message_of
 from tuner.core.problem.objective import FinalsProcedure
+from tuner.core.problem.workload import Workload
 from tuner.core.trial.evaluator import Environment, Evaluator
-from tuner.core.trial.job import JobSpec, JobState, Trial
+from tuner.core.trial.job import Budget, JobSpec, JobState, Objective, Trial, default_regime
 from tuner.core.trial.records import Best, JobRecord, Page
 from tuner.dispatch import LocalDispatcher
 from tuner.dispatch.factory import make_evaluators
@@ -32,6 +33,7 @@ DATA = Path("build/bench-jobs")
 #: Processes that search: one for the current job, and one in which the next one begins.
 NUM_SEARCHES = 2
 _POLL_S = 0.05
+_SECONDS_PER_JOB = 120.0
 
 T = TypeVar("T")
 
@@ -47,6 +49,17 @@ class Ended:
     job: JobRecord
     best: Best
     trials: list[Trial]
+
+
+def spec_of(workload: Workload, target_id: str, trials: int) -> JobSpec:
+    """The job of a workload, in the regime of its size."""
+    return JobSpec(
+        workload=workload,
+        target_id=target_id,
+        objective=Objective(regime=default_regime(workload)),
+        budget=Budget(trials=trials, seconds=_SECONDS_PER_JOB),
+        seed=0,
+    )
 
 
 class Jobs:

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from benchmarks.common.jobs import Ended
-from benchmarks.common.report import commit
+from benchmarks.common.report import commit, results_file
 from tuner.core.legal.legality import check_candidate
-from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.gpu import CATALOGUE, Gpu
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.one_line import read_line
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.space.space import space_of
-from tuner.core.trial.job import Objective, PriorsChoice, Trial
+from tuner.core.trial.job import Objective, PriorsChoice, Trial, default_regime
 from tuner.core.trial.outcome import Measured, Rejected
 from tuner.errors import IllegalSchedule
 from tuner.search.joined import joined_guesses
@@ -130,9 +130,18 @@ def put_rows(path: Path, others: dict[str, dict[str, Any]]) -> None:
     write_atomically(path, _text(rows | others).encode())
 
 
-def row_of_report(
-    line: dict[str, Any], workload: Workload, objective: Objective, gpu: Gpu, remark: str
-) -> dict[str, Any]:
+def ship_report(name: str, target_id: str, folder: Path, group: str, workloads: Mapping[str, Workload]) -> None:
+    """Adds the rows of a report of jobs, each with its workload, to the winners that ship with the program."""
+    report, gpu = json.loads(results_file(target_id, name).read_text()), CATALOGUE[target_id]
+    meta = {key: report["meta"][key] for key in ("commit", "date", "driver", "gpu")}
+    rows = {
+        f"{group}/{line['row']}": _row_of(meta | line | line.get("run", {}), workloads[line["row"]], gpu, name)
+        for line in report["rows"]
+    }
+    put_rows(folder / f"{target_id}.json", rows)
+
+
+def _row_of(line: dict[str, Any], workload: Workload, gpu: Gpu, report: str) -> dict[str, Any]:
     """The fastest schedule of each plan kind in a report's line, as a row of winners. Those that the rules no longer
     allow are left out, and so are lines that only a kind of op can read, unless its search guesses that schedule."""
     winners, library_us = {}, line["kind_us"]["library"]
@@ -149,7 +158,8 @@ def row_of_report(
         us = line["kind_us"][name]
         figures = {"text": text, "time_us": us, "speedup": round(library_us / us, 4), "rel_error": line["rel_error"]}
         winners[name] = [{"schedule": schedule.to_json(), **figures}]
-    asked = {"workload": workload.to_json(), "objective": asdict(objective)}
+    asked = {"workload": workload.to_json(), "objective": asdict(Objective(regime=default_regime(workload)))}
+    remark = f"from {report}.json"
     origin = {key: line[key] for key in ("commit", "date", "driver", "gpu", "trials", "search_s")}
     return {**origin, **asked, "library_us": library_us, "remark": remark, "winners": winners}
 

@@ -16,10 +16,9 @@ from typing import Any
 
 from benchmarks.common.finals import figures_of
 from benchmarks.common.found import Found
-from benchmarks.common.jobs import Ended, open_jobs, run_jobs
+from benchmarks.common.jobs import Ended, open_jobs, run_jobs, spec_of
 from benchmarks.common.program import parser_of
 from benchmarks.common.report import results_file
-from benchmarks.conv.search import spec_of
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.ops.conv.asked import NetworkConvs
 from tuner.ops.conv.networks import FIRST_BLOCKS, Run

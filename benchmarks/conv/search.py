@@ -17,22 +17,17 @@ from typing import Any
 
 from benchmarks.common.finals import figures_of
 from benchmarks.common.found import Found
-from benchmarks.common.jobs import Ended, open_jobs, run_jobs
+from benchmarks.common.jobs import Ended, open_jobs, run_jobs, spec_of
 from benchmarks.common.program import parser_of
 from benchmarks.common.report import results_file
-from benchmarks.common.winners import put_rows, row_of_report
+from benchmarks.common.winners import ship_report
 from benchmarks.conv.rows import Row, rows
-from tuner.core.problem.gpu import CATALOGUE
-from tuner.core.problem.objective import Regime
 from tuner.core.problem.workload import Workload
-from tuner.core.trial.job import Budget, JobSpec, Objective
 from tuner.ops.conv.asked import ConvPair, Filters
 from tuner.winners import ShippedWinners
 from tuner.winners.shipped import FOLDER
 
 Json = dict[str, Any]
-
-_SECONDS_PER_JOB = 120.0
 
 
 def workload_of(row: Row) -> Workload:
@@ -61,25 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def ship(target_id: str, folder: Path) -> None:
     """Adds the fastest schedule of each plan kind of each row to the winners that ship with the program."""
-    report, gpu, known = json.loads(results_file(target_id, "conv").read_text()), CATALOGUE[target_id], rows()
-    by_name, found = {row.name: workload_of(row) for row in known}, {}
-    meta = {name: report["meta"][name] for name in ("commit", "date", "driver", "gpu")}
-    for line in report["rows"]:
-        origin, workload = meta | line | line.get("run", {}), by_name[line["row"]]
-        made = row_of_report(origin, workload, Objective(regime=Regime.BURST), gpu, "from conv.json")
-        found[f"conv/{line['row']}"] = made
-    put_rows(folder / f"{target_id}.json", found)
-
-
-def spec_of(workload: Workload, target_id: str, trials: int) -> JobSpec:
-    """The job of a workload, for short bursts."""
-    return JobSpec(
-        workload=workload,
-        target_id=target_id,
-        objective=Objective(regime=Regime.BURST),
-        budget=Budget(trials=trials, seconds=_SECONDS_PER_JOB),
-        seed=0,
-    )
+    ship_report("conv", target_id, folder, "conv", {row.name: workload_of(row) for row in rows()})
 
 
 def _line_of(row: Row, ended: Ended, out: Path) -> Json:

@@ -20,22 +20,18 @@ from typing import Any
 
 from benchmarks.common.finals import figures_of
 from benchmarks.common.found import Found
-from benchmarks.common.jobs import Ended, open_jobs, run_jobs
+from benchmarks.common.jobs import Ended, open_jobs, run_jobs, spec_of
 from benchmarks.common.program import parser_of
 from benchmarks.common.report import results_file
-from benchmarks.common.winners import put_rows, row_of_report
+from benchmarks.common.winners import ship_report
 from benchmarks.common.workbench import message_of
 from benchmarks.few_bits.rows import Row, rows
-from tuner.core.problem.gpu import CATALOGUE, Gpu
 from tuner.core.problem.workload import Workload
-from tuner.core.trial.job import Budget, JobSpec, Objective, default_regime
 from tuner.ops.gemm.quantised import QuantisedFfn, Scheme
 from tuner.winners import ShippedWinners
 from tuner.winners.shipped import FOLDER
 
 Json = dict[str, Any]
-
-_SECONDS_PER_JOB = 120.0
 
 
 def workload_of(row: Row) -> Workload:
@@ -62,8 +58,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             if ended.best.artifact_digest and not jobs.environment.simulated:
                 artifacts[row.name] = jobs.service.artifact(ended.best.artifact_digest)
 
-        ours = found.missing([row for row in rows() if row.scheme.name in set(Scheme)], options.row)
-        specs = [(row, _spec_of(row, jobs.target_id, options.trials)) for row in ours]
+        ours = found.missing(_ours(), options.row)
+        specs = [(row, spec_of(workload_of(row), jobs.target_id, options.trials)) for row in ours]
         run_jobs(jobs, specs, keep, seconds=options.seconds)
     if importlib.util.find_spec("torch"):  # the card has no other user now
         for line in found.lines:
@@ -76,16 +72,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def ship(target_id: str, folder: Path) -> None:
     """Adds the fastest schedule of each plan kind of each row to the winners that ship with the program; those that
     the rules no longer allow are left out."""
-    report, gpu = json.loads(results_file(target_id, "few_bits").read_text()), CATALOGUE[target_id]
-    known = {row.name: row for row in rows()}
-    meta = {name: report["meta"][name] for name in ("commit", "date", "driver", "gpu")}
-    found = {f"few-bits/{line['row']}": _shipped(known[line["row"]], meta | line, gpu) for line in report["rows"]}
-    put_rows(folder / f"{target_id}.json", found)
+    workloads = {row.name: workload_of(row) for row in _ours()}
+    ship_report("few_bits", target_id, folder, "few-bits", workloads)
 
 
-def _shipped(row: Row, line: Json, gpu: Gpu) -> Json:
-    workload = workload_of(row)
-    return row_of_report(line, workload, Objective(regime=default_regime(workload)), gpu, "from few_bits.json")
+def _ours() -> list[Row]:
+    """The rows whose scheme our kernels support."""
+    return [row for row in rows() if row.scheme.name in set(Scheme)]
 
 
 def _behind(artifact: bytes) -> Json:
@@ -95,17 +88,6 @@ def _behind(artifact: bytes) -> Json:
         return {"behind_foreign_us": round(behind_foreign_us(artifact), 3)}
     except Exception as error:  # an error of one row; its times remain valid
         return {"behind_foreign_us": None, "behind_reason": message_of(error)}
-
-
-def _spec_of(row: Row, target_id: str, trials: int) -> JobSpec:
-    workload = workload_of(row)
-    return JobSpec(
-        workload=workload,
-        target_id=target_id,
-        objective=Objective(regime=default_regime(workload)),
-        budget=Budget(trials=trials, seconds=_SECONDS_PER_JOB),
-        seed=0,
-    )
 
 
 def _line_of(row: Row, ended: Ended, out: Path) -> Json:

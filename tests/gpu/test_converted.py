@@ -6,13 +6,10 @@ import pytest
 
 from tests.support.conformance.launching import OnCard
 from tests.support.converted import FAULTS, TILINGS, pair
-from tests.support.forged import with_others
 from tuner.core.schedule.candidate import LIBRARY, fused
 from tuner.core.schedule.ordering import Ordering, Raster
 from tuner.core.schedule.schedule import Schedule
-from tuner.core.trial.outcome import Failed, FailureKind
 from tuner.ops.gemm.quantised import Scheme
-from tuner.workers.source.render import render
 
 pytest.importorskip("cupy")
 
@@ -41,11 +38,4 @@ def test_the_library_is_right(on_card: OnCard, scheme: Scheme, m: int) -> None:
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_planted_fault_is_found(on_card: OnCard, fault: str) -> None:
     tiling, before, after = FAULTS[fault]
-    workload, schedule = pair(TILINGS[tiling][0]), chosen(tiling)
-    work = on_card.ready(workload, fused(schedule)).work
-    source = render(workload, schedule.tiling)
-    assert before in source
-    planted = on_card.builder.build(source.replace(before, after), on_card.gpu.arch)
-    outcome = on_card.evaluate(workload, with_others(work, cubin=planted.cubin))
-    assert isinstance(outcome, Failed), outcome
-    assert outcome.kind is FailureKind.WRONG_NUMBERS
+    on_card.assert_finds(before, after, pair(TILINGS[tiling][0]), chosen(tiling))

@@ -6,15 +6,11 @@ import pytest
 
 from tests.support.cases import wgmma
 from tests.support.conformance.launching import OnCard
-from tests.support.forged import with_others
 from tests.support.operands import FAULTS, GROUP_FAULTS, GROUPED, OTHERS, SWAPPED, block
-from tuner.core.problem.workload import Workload
 from tuner.core.schedule.candidate import LIBRARY, fused
 from tuner.core.schedule.ordering import Ordering, Raster
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Tiling
-from tuner.core.trial.outcome import Failed, FailureKind
-from tuner.workers.source.render import render
 
 pytest.importorskip("cupy")
 TILINGS = {"swapped": SWAPPED, **OTHERS}
@@ -54,22 +50,10 @@ def test_the_library_is_right(on_card: OnCard, m: int, weights: str) -> None:
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_planted_fault_is_found(on_card: OnCard, fault: str) -> None:
-    assert_found(on_card, block(), SWAPPED, FAULTS[fault])
+    on_card.assert_finds(*FAULTS[fault], block(), chosen(SWAPPED))
 
 
 @pytest.mark.parametrize("fault", GROUP_FAULTS)
 def test_a_fault_planted_in_scales_of_groups_is_found(on_card: OnCard, fault: str) -> None:
-    form, *change = GROUP_FAULTS[fault]
-    assert_found(on_card, block(13, weights="e4m3_g128"), GROUPED[form], (change[0], change[1]))
-
-
-def assert_found(on_card: OnCard, workload: Workload, tiling: Tiling, change: tuple[str, str]) -> None:
-    """Plants a fault in the source of a kernel, which must then be told to be wrong."""
-    schedule, (before, after) = chosen(tiling), change
-    work = on_card.ready(workload, fused(schedule)).work
-    source = render(workload, schedule.tiling)
-    assert before in source
-    planted = on_card.builder.build(source.replace(before, after), on_card.gpu.arch)
-    outcome = on_card.evaluate(workload, with_others(work, cubin=planted.cubin))
-    assert isinstance(outcome, Failed), outcome
-    assert outcome.kind is FailureKind.WRONG_NUMBERS
+    form, before, after = GROUP_FAULTS[fault]
+    on_card.assert_finds(before, after, block(13, weights="e4m3_g128"), chosen(GROUPED[form]))

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from tests.support.conformance.launching import OnCard
-from tests.support.forged import with_others
 from tests.support.parts import ALL, TILINGS, name_of, workload_of
 from tests.support.toys import install
 from tuner.core.problem.epilogue import Part
@@ -17,8 +16,6 @@ from tuner.core.schedule.candidate import LIBRARY, fused
 from tuner.core.schedule.ordering import Ordering, Raster
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Engine
-from tuner.core.trial.outcome import Failed, FailureKind
-from tuner.workers.source.render import render
 
 pytest.importorskip("cupy")
 sys.path.insert(
@@ -45,11 +42,4 @@ def test_the_library_is_right(on_card: OnCard, part: Part) -> None:
 
 @pytest.mark.parametrize("part", ALL, ids=name_of)
 def test_a_planted_fault_is_found(on_card: OnCard, part: Part) -> None:
-    workload, schedule = workload_of(part), chosen("mma")
-    work = on_card.ready(workload, fused(schedule)).work
-    source = render(workload, schedule.tiling)
-    assert part.planted[0] in source
-    planted = on_card.builder.build(source.replace(*part.planted), on_card.gpu.arch)
-    outcome = on_card.evaluate(workload, with_others(work, cubin=planted.cubin))
-    assert isinstance(outcome, Failed), outcome
-    assert outcome.kind is FailureKind.WRONG_NUMBERS
+    on_card.assert_finds(*part.planted, workload_of(part), chosen("mma"))

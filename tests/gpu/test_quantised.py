@@ -5,15 +5,11 @@ from __future__ import annotations
 import pytest
 
 from tests.support.conformance.launching import OnCard
-from tests.support.forged import with_others
 from tests.support.quantised import BLOCK_TILINGS, FAULTS, GROUP_FAULTS, GROUP_TILINGS, TILINGS, grouped, pair
-from tuner.core.problem.workload import Workload
 from tuner.core.schedule.candidate import LIBRARY, fused
 from tuner.core.schedule.ordering import Ordering, Raster
 from tuner.core.schedule.schedule import Schedule
-from tuner.core.trial.outcome import Failed, FailureKind
 from tuner.ops.gemm.quantised import Scheme
-from tuner.workers.source.render import render
 
 pytest.importorskip("cupy")
 #: Columns and rows that cuBLASLt multiplies: multiples of 16.
@@ -59,22 +55,11 @@ def test_the_library_is_right(on_card: OnCard, scheme: Scheme, m: int) -> None:
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_planted_fault_is_found(on_card: OnCard, fault: str) -> None:
-    fails(on_card, PAIR, chosen("swapped"), *FAULTS[fault])
+    on_card.assert_finds(*FAULTS[fault], PAIR, chosen("swapped"))
 
 
 @pytest.mark.parametrize("fault", ["the factor of a row for its neighbour", "inputs' scale of another group, wide"])
 def test_a_fault_planted_in_scales_of_groups_alone_is_found(on_card: OnCard, fault: str) -> None:
     tiling, before, after = GROUP_FAULTS[fault]
     schedule = Schedule.of(tiling=GROUP_TILINGS[tiling][1], ordering=Ordering(rasters=(Raster(), Raster())))
-    fails(on_card, grouped(tiling, d=1024, hidden=768), schedule, before, after)
-
-
-def fails(on_card: OnCard, workload: Workload, schedule: Schedule, before: str, after: str) -> None:
-    """The kernel with this change computes wrong numbers."""
-    work = on_card.ready(workload, fused(schedule)).work
-    source = render(workload, schedule.tiling)
-    assert before in source
-    planted = on_card.builder.build(source.replace(before, after), on_card.gpu.arch)
-    outcome = on_card.evaluate(workload, with_others(work, cubin=planted.cubin))
-    assert isinstance(outcome, Failed), outcome
-    assert outcome.kind is FailureKind.WRONG_NUMBERS
+    on_card.assert_finds(before, after, grouped(tiling, d=1024, hidden=768), schedule)

@@ -8,17 +8,20 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.support.conformance.case import Case
+from tests.support.forged import with_others
 from tests.support.on_card import problem
 from tuner.core.legal.legality import kind_problem
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
-from tuner.core.schedule.candidate import Candidate
+from tuner.core.schedule.candidate import Candidate, fused
+from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Engine
-from tuner.core.trial.outcome import Measured, Outcome
+from tuner.core.trial.outcome import Failed, FailureKind, Measured, Outcome
 from tuner.ops.attention.rules import attention_engine_problem
 from tuner.workers.builder.nvrtc import Builder
 from tuner.workers.builder.prepare import PreparedKernel, prepare
 from tuner.workers.protocol.messages import Work
+from tuner.workers.source.render import render
 
 if TYPE_CHECKING:
     from tuner.workers.gpu.launching.launch import Kernel
@@ -64,6 +67,16 @@ class OnCard:
         outcome = self.evaluate(workload, self.ready(workload, candidate).work)
         assert isinstance(outcome, Measured), outcome
         return outcome
+
+    def assert_finds(self, before: str, after: str, workload: Workload, schedule: Schedule) -> None:
+        """Checks that the fused kernel with this change of its source is reported to compute wrong numbers."""
+        work = self.ready(workload, fused(schedule)).work
+        source = render(workload, schedule.tiling)
+        assert before in source
+        planted = self.builder.build(source.replace(before, after), self.gpu.arch)
+        outcome = self.evaluate(workload, with_others(work, cubin=planted.cubin))
+        assert isinstance(outcome, Failed), outcome
+        assert outcome.kind is FailureKind.WRONG_NUMBERS
 
     def launches(self, workload: Workload, candidate: Candidate, count: int) -> list[Bits]:
         """The outputs of each of `count` launches; they are filled with NaN before each."""
