@@ -25,8 +25,8 @@ _Steps: TypeAlias = "tuple[()] | tuple[_Steps, str | int]"
 
 
 def repeated_field(body: bytes) -> str | None:
-    """The dotted path, e.g. ``pair.m``, of a name that an object has twice, of a long one only the end. None if there is
-    none, or if the body is not JSON.
+    """The dotted path, e.g. ``pair.m``, of a name that an object has twice, of a long one only the end; None if there
+    is none, or if the body is not JSON.
     """
     found = list[_Repeating]()
 
