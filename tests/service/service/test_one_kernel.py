@@ -108,8 +108,8 @@ def test_a_chain_that_is_fastest_on_two_streams_is_the_librarys_in_a_pack(
         assert _behind_the_library(store, workload, job, replace(best, winner=PlanKind.LIBRARY)).kernel is None
     (entry,) = make_entries([(shape_of(workload.to_json()), found)], min_gain=1.0)
     content = pack_bytes([entry], provenance={"min_gain": 1.0}, sign=None)
-    told = "ours is fastest on two streams, and a program runs on one"
-    assert (told in lines_of(read_pack(content))[0].runs) is (winner is PlanKind.TWO_STREAMS)
+    shown = "ours is fastest on two streams, and a program runs on one"
+    assert (shown in lines_of(read_pack(content))[0].runs) is (winner is PlanKind.TWO_STREAMS)
     store.close()
 
 
