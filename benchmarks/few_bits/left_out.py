@@ -27,13 +27,13 @@ from tuner.core.trial.reports.inspection import TaskSpan
 from tuner.core.trial.stats import median
 
 OURS = "ours"
-_FRAGMENTS = "load(fragments[span % 2][block], rows, slot, span, block, bundle);"
-_ISSUE = "            WgmmaOfRegisters<kColumns>::multiply("
+_FRAGMENTS = "convert(fragments[span % 2][block], words[block], own_span, block, bundle);"
+_ISSUE = "          WgmmaOfRegisters<kColumns>::multiply("
 #: Leaves out products and conversions: for up to 16 rows, where each warp multiplies alone, and for more rows.
 NO_PRODUCTS = (
     Patch(before="span < kSpans; ++span)", after="span < (left < 0 ? kSpans : 0); ++span)"),
-    Patch(before=_FRAGMENTS, after=f"if (left < 0) {_FRAGMENTS}"),
-    Patch(before=_ISSUE, after=f"            if (left < 0) {_ISSUE.lstrip()}"),
+    Patch(before=_FRAGMENTS, after=f"if (slot < 0) {_FRAGMENTS}"),
+    Patch(before=_ISSUE, after=f"          if (slot < 0) {_ISSUE.lstrip()}"),
 )
 _CONVERTED = "Weights::convert(words[word], pairs[word], bundle.beside[group][block][word % 2]);"
 NO_CONVERSION = (Patch(before=_CONVERTED, after="for (u32& pair : pairs[word]) pair = words[word] + group;"),)

@@ -17,6 +17,7 @@ from tuner.core.legal.legality import tiling_problem
 from tuner.core.problem.asked import workload_of
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.tiling import Engine, Tiling
+from tuner.ops.gemm.quantised import Scheme
 from tuner.workers.source.render import render
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
@@ -47,6 +48,12 @@ def num_bad_of(workload: Workload, chosen: Tiling, changes: tuple[tuple[str, str
 @pytest.mark.parametrize("tiling", _some(TILINGS))
 def test_numbers_are_right(tiling: str) -> None:
     assert num_bad(tiling) == 0
+
+
+@pytest.mark.soak
+def test_a_stage_alone_precedes_pairs_of_stages() -> None:
+    _, tiling = TILINGS["int4, many rows"]
+    assert num_bad_of(pair(Scheme.INT4, d=768), tiling) == 0
 
 
 @pytest.mark.soak

@@ -80,6 +80,11 @@ FAULTS = {
     "a wrong zero point": ("int4, zero points", "[block][word % 2]", "[block][1 - word % 2]"),
     "a group left out": ("int4", "(k + 16) % kGroup == 0)", "(k + 16) % kGroup == 0 && k > 128)"),
     "a group left out, by wgmma": ("int4, many rows", "begins && group > 0)", "begins && group > 1)"),
+    "factors of the next stage, by wgmma": (
+        "int4, many rows",
+        "bundles[(group - 1) / kGroups % kSets]",
+        "bundles[group / kGroups % kSets]",
+    ),
     "a group of 32 in place of another": (
         "int4, groups of 32",
         "kFactorBytes * group &",

@@ -12,14 +12,16 @@
 // registers.
 //
 // Registers. wgmma reads its operand registers until it is done, so there are two sets of fragments and, if groups'
-// sums are few, also two sets of those. A span is loaded and converted while the tensor cores process the previous one.
+// sums are few, also two sets of those. A span is loaded and converted while the tensor cores process the previous one;
+// its words are loaded before the products of the previous span are issued, so that no conversion begins with a wait.
 // After a span's products are issued, the kernel waits for those of the previous span, and then releases its stage if
 // that was the stage's last span.
 //
 // Groups. A group of codes of a row shares a factor. A power of two multiplies the codes as they are converted.
 // Otherwise a group's products have separate sums, which the thread multiplies by the factors of its two rows and adds
-// to its own sums in fp32, so that the weights themselves are exact. With wgmma, no group's sums are left for the next
-// stage: the compiler would not recognise that they are complete, and would serialise the products.
+// to its own sums in fp32, so that the weights themselves are exact. With wgmma, stages are multiplied in pairs if there
+// are two sets of sums: the sums of the first stage's last group are left for the second one, but none are left for the
+// next iteration: the compiler would not recognise that they are complete, and would serialise the products.
 #pragma once
 #include "mainloop_wgmma.cuh"
 
@@ -47,6 +49,8 @@ struct Converted {
   // With mma.sync, the number of copies of each sum to which products are added in turn, so that few products wait for
   // the previous one; sums of groups already alternate.
   static constexpr int kInTurn = kScalesSums || kNumSums > 8 ? 1 : 16 / kNumSums;
+  // Stages of an iteration with wgmma, after which all groups' sums are waited for.
+  static constexpr int kTogether = kScalesSums && kSets > 1 ? 2 : 1;
   static_assert(kSwapAb, "weights are operand A");
   static_assert(kSpans % 2 == 0 && (!kHasGroups || Tile::kTileK % kBundle == 0),
                 "two fragment buffers alternate, and a stage has whole bundles");
@@ -91,10 +95,10 @@ struct Converted {
     }
   };
 
-  __device__ static __forceinline__ void load(Fragments& fragments, const Rows& rows, int slot, int span, int block,
-                                              const Bundle& bundle) {
-    u32 words[4];  // 8 rows and the next 8, for 16 bytes of k and for the next 16
-    ldmatrix_x4(words, rows.of(slot, block, span));
+  using Words = u32[4];  // 8 rows and the next 8, for 16 bytes of k and for the next 16
+
+  __device__ static __forceinline__ void convert(Fragments& fragments, const Words& words, int span, int block,
+                                                 const Bundle& bundle) {
     u32 pairs[4][8 * kElementBytes / Weights::kBits];
 #pragma unroll
     for (int word = 0; word < 4; ++word) {
@@ -135,6 +139,15 @@ struct Converted {
           of[block][half] = min(Tile::weight_row(first + block * kBlockRows + 8 * half), Tile::kSharedRows - 1u) * kListBytes;
       }
     }
+  };
+
+  // What a lane reads of each stage, with wgmma.
+  struct Lanes {
+    typename Tile::Operands first;
+    Rows rows;
+    ListPlaces lists;
+
+    __device__ __forceinline__ explicit Lanes(const Stages& stages) : first(stages), rows(stages.weights.data) {}
   };
 
   // Loads the thread's rows of the lists, for a bundle of a stage.
@@ -224,8 +237,10 @@ struct Converted {
         load_inputs(inputs, input_rows, input_slot, span);
 #pragma unroll
         for (int block = 0; block < kBlocks; ++block) {
+          Words words;
           Fragments fragments;
-          load(fragments, rows, slot, span, block, bundle);
+          ldmatrix_x4(words, rows.of(slot, block, span));
+          convert(fragments, words, span, block, bundle);
 #pragma unroll
           for (int slice = 0; slice < kSlices; ++slice) {
             const int k = span * kSpan + slice * 16;
@@ -252,67 +267,82 @@ struct Converted {
   template <class Issued>
   __device__ static __forceinline__ void multiply_by_wgmma(float (&acc)[kMaxWgmmaAccumulators], int num_steps,
                                                            const Stages& stages, StagePlaces& places, const Issued& issued) {
-    const int lane = thread_number() % 32;
-    const typename Tile::Operands first(stages);
-    const Rows rows(stages.weights.data);
-    const ListPlaces list_places;
+    const Lanes lanes(stages);
     Fragments fragments[2][kBlocks];
+    const bool is_odd = kTogether > 1 && num_steps % kTogether != 0;
+    if (is_odd) multiply_stages<1>(acc, fragments, stages, places, lanes, false);
+#pragma unroll 1
+    for (int left = num_steps; left >= kTogether; left -= kTogether)
+      multiply_stages<kTogether>(acc, fragments, stages, places, lanes, is_odd || left < num_steps);
+    issued();
+    wgmma_wait<0>();
+    if (num_steps > 0) stages.release_before(places, thread_number() % 32);
+  }
+
+  // Multiplies so many stages; if `is_behind` others, it releases the last of them.
+  template <int kStages>
+  __device__ static __forceinline__ void multiply_stages(float (&acc)[kMaxWgmmaAccumulators], Fragments (&fragments)[2][kBlocks],
+                                                         const Stages& stages, StagePlaces& places, const Lanes& lanes,
+                                                         bool is_behind) {
+    constexpr int kAll = kStages * kUnits;
     Sums sums[kSets];
     Bundle bundles[kSets];
-    bool is_first = true;
-#pragma unroll 1
-    for (int left = num_steps; left > 0; --left) {
-      stages.wait_filled(places);
-      const int slot = places.weight.slot();
-      const u32 inputs = uniform(first.at(places).inputs);
+    Words words[kBlocks];
+    int slot = 0;
+    u32 inputs = 0;
 #pragma unroll
-      for (int unit = 0; unit < kUnits; ++unit) {
-        const int span = unit / kSpanGroups, group = unit / kGroupUnits;
-        const bool begins = kScalesSums && unit % kGroupUnits == 0;
-        Bundle& bundle = bundles[span / kBundleSpans % kSets];
-        if constexpr (kHasGroups) {
-          if (unit % (kBundleSpans * kSpanGroups) == 0)
-            load_bundle(bundle, list_places, stages.weights.data + slot * kWeightStageBytes, span / kBundleSpans);
+    for (int unit = 0; unit < kAll; ++unit) {
+      const int span = unit / kSpanGroups, own_span = span % kSpans, group = unit / kGroupUnits;
+      const bool begins = kScalesSums && unit % kGroupUnits == 0, begins_stage = unit % kUnits == 0;
+      if (begins_stage) {
+        if (unit > 0) places.advance();
+        stages.wait_filled(places);
+        slot = places.weight.slot();
+        inputs = uniform(lanes.first.at(places).inputs);
+      }
+      Bundle& bundle = bundles[span / kBundleSpans % kSets];
+      if constexpr (kHasGroups) {
+        if (unit % (kBundleSpans * kSpanGroups) == 0)
+          load_bundle(bundle, lanes.lists, stages.weights.data + slot * kWeightStageBytes, own_span / kBundleSpans);
+      }
+      if (unit % kSpanGroups == 0) {
+#pragma unroll
+        for (int block = 0; block < kBlocks; ++block) {
+          if (begins_stage) ldmatrix_x4(words[block], lanes.rows.of(slot, block, 0));
+          convert(fragments[span % 2][block], words[block], own_span, block, bundle);
+          if (own_span + 1 < kSpans) ldmatrix_x4(words[block], lanes.rows.of(slot, block, own_span + 1));
         }
-        if (unit % kSpanGroups == 0) {
+      }
+      wgmma_fence();
 #pragma unroll
-          for (int block = 0; block < kBlocks; ++block) load(fragments[span % 2][block], rows, slot, span, block, bundle);
+      for (int i = 0; i < kUnitSlices; ++i) {
+        const int slice = unit % kSpanGroups * kUnitSlices + i, k = own_span * kSpan + slice * kDepth;
+        const int units = k / kLineColumns * kColumns * (kLineBytes / 16) + k % kLineColumns / kUnitColumns;
+#pragma unroll
+        for (int block = 0; block < kBlocks; ++block) {
+          float* const own = kScalesSums ? sums[group % kSets] : acc;
+          WgmmaOfRegisters<kColumns>::multiply(own + block * Tile::kBlockSums, fragments[span % 2][block][slice],
+                                               operand_descriptor(inputs + units), !(begins && i == 0));
         }
-        wgmma_fence();
-#pragma unroll
-        for (int i = 0; i < kUnitSlices; ++i) {
-          const int slice = unit % kSpanGroups * kUnitSlices + i, k = span * kSpan + slice * kDepth;
-          const int units = k / kLineColumns * kColumns * (kLineBytes / 16) + k % kLineColumns / kUnitColumns;
-#pragma unroll
-          for (int block = 0; block < kBlocks; ++block) {
-            float* const own = kScalesSums ? sums[group % kSets] : acc;
-            WgmmaOfRegisters<kColumns>::multiply(own + block * Tile::kBlockSums, fragments[span % 2][block][slice],
-                                                 operand_descriptor(inputs + units), !(begins && i == 0));
-          }
-        }
-        wgmma_commit();
-        if constexpr (kScalesSums) {
-          const bool ends = unit % kGroupUnits == kGroupUnits - 1, waits = ends && (kSets == 1 || unit == kUnits - 1);
-          if (waits) {
-            wgmma_wait<0>();
-          } else {
-            wgmma_wait<1>();
-          }
-          if (kSets > 1 && begins && group > 0) {
-            const Bundle& before = bundles[(group - 1) / kGroups % kSets];
-            add(acc, sums[(group - 1) % kSets], before.factors[(group - 1) % kGroups]);
-          }
-          if (waits) add(acc, sums[group % kSets], bundle.factors[group % kGroups]);
+      }
+      wgmma_commit();
+      if constexpr (kScalesSums) {
+        const bool ends = unit % kGroupUnits == kGroupUnits - 1, waits = ends && (kSets == 1 || unit == kAll - 1);
+        if (waits) {
+          wgmma_wait<0>();
         } else {
           wgmma_wait<1>();
         }
-        if (unit == 0 && !is_first) stages.release_before(places, lane);
+        if (kSets > 1 && begins && group > 0) {
+          const Bundle& before = bundles[(group - 1) / kGroups % kSets];
+          add(acc, sums[(group - 1) % kSets], before.factors[(group - 1) % kGroups]);
+        }
+        if (waits) add(acc, sums[group % kSets], bundle.factors[group % kGroups]);
+      } else {
+        wgmma_wait<1>();
       }
-      is_first = false;
-      places.advance();
+      if (begins_stage && (unit > 0 || is_behind)) stages.release_before(places, thread_number() % 32);
     }
-    issued();
-    wgmma_wait<0>();
-    if (!is_first) stages.release_before(places, lane);
+    places.advance();
   }
 };
