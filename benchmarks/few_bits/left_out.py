@@ -64,14 +64,12 @@ _WIDE, _NARROW = PAIRS[:2]
 #: For each row the winner of a job, then other schedules.
 SCHEDULES = {
     Row(scheme=SCHEMES["int4"], pair=_WIDE, m=1): (
+        "wgmma 8x64x512+8x64x512 s5 i5 w4 swap-ab split1+2 "
+        "| row+row producer_first strided-parts chunk64-sync by slice first_wave 1/SM",
         "wgmma 8x56x512+8x64x512 s6 i6 w4 swap-ab split1+2 "
         "| row+row producer_first strided-parts chunk64-sync by slice static 1/SM less 4 SMs",
-        "wgmma 8x112x256+8x128x256 s6 i6 w8 swap-ab split1+4 "
-        "| row+row producer_first strided4-sync ticket 1/SM less 4 SMs",
-        "wgmma 8x56x512+8x128x512 s5 i5 w4 swap-ab split1+4 "
+        "wgmma 8x56x512+8x128x256 s5 i6 w8 swap-ab split1+4 "
         "| row+row producer_first strided-parts chunk64-sync by slice static 1/SM less 4 SMs",
-        "wgmma 8x112x256+8x128x512 s5 i4 w8 swap-ab split1+4 "
-        "| row+row producer_first strided4-sync ticket 1/SM less 4 SMs",
     ),
     Row(scheme=SCHEMES["int4"], pair=_NARROW, m=1): (
         "wgmma 8x32x512+8x64x512 s10 i6 w4 swap-ab | row+row producer_first row-sync static 1/SM less 4 SMs",
@@ -79,24 +77,20 @@ SCHEDULES = {
         "wgmma 8x64x512+8x128x256 s4 i5 w8 swap-ab split2+2 | row+row producer_first row-sync static 1/SM",
     ),
     Row(scheme=SCHEMES["int4"], pair=_WIDE, m=16): (
+        "wgmma 16x64x512+16x128x256 s3 i6 w8 swap-ab split1+4 "
+        "| row+row producer_first strided-parts chunk32-sync by slice static 1/SM less 4 SMs",
+        "wgmma 16x56x512+16x64x512 s5 i5 w4 swap-ab split1+2 "
+        "| row+row producer_first strided-parts chunk64-sync by slice static 1/SM less 4 SMs",
         "wgmma 16x112x256+16x128x256 s6 i6 w4 swap-ab split1+4 "
-        "| row+row producer_first strided4-sync ticket 1/SM less 4 SMs",
-        "wgmma 16x112x256+16x128x256 s6 i6 w8 swap-ab split1+4 "
-        "| row+row producer_first strided4-sync ticket 1/SM less 4 SMs",
-        "wgmma 16x112x256+16x128x512 s4 i4 w8 swap-ab split1+4 "
         "| row+row producer_first strided4-sync ticket 1/SM less 4 SMs",
     ),
     Row(scheme=SCHEMES["int4"], pair=_WIDE, m=64): (
         "wgmma 64x56x256+64x128x256 s5 i4 w8 swap-ab split1+4 scattered-sums "
         "| row+row producer_first strided-parts chunk64-sync by slice static 1/SM less 4 SMs",
-        "wgmma 64x112x256+64x256x256 s5 i4 w8 swap-ab split1+4 cluster1x2 "
+        "wgmma 64x64x256+64x128x256 s4 i4 w8 swap-ab split1+4 "
         "| row+row producer_first strided-parts chunk32-sync by slice static 1/SM less 4 SMs",
-        "wgmma 64x112x256+64x256x256 s5 i4 w8 swap-ab cluster1x2 "
-        "| row+row producer_first row-sync static 1/SM less 4 SMs",
-        "wgmma 64x112x256+64x128x256 s4 i3 w8 swap-ab split1+4 scattered-sums "
+        "wgmma 64x64x512+64x128x512 s2 i2 w8 swap-ab split1+4 "
         "| row+row producer_first strided-parts chunk32-sync by slice static 1/SM less 4 SMs",
-        "wgmma 64x96x256+64x192x256 s3 i4 w12 swap-ab split1+6 "
-        "| row+row producer_first strided-parts row-sync static 1/SM less 4 SMs",
     ),
     Row(scheme=SCHEMES["int4"], pair=_WIDE, m=128): (
         "wgmma 128x56x256+128x128x256 s3 i2 w8 swap-ab split1+4 scattered-sums "
