@@ -76,8 +76,7 @@ _ZEROS, _CODES_A_WORD, _HIGHEST = 0x77777777, 8, 0xF
 
 
 def _draw_weights_of_a_models_size() -> None:
-    """Draws weights that keep a stream's size, and norms near 1. vLLM draws all of them near 0.001, so all logits would
-    be similar."""
+    """Draws weights that keep a stream's size, and norms near 1. vLLM draws all near 0.001: logits would be similar."""
     import torch
     from vllm.model_executor.model_loader.dummy_loader import DummyModelLoader
 
@@ -88,7 +87,9 @@ def _draw_weights_of_a_models_size() -> None:
         for name, weight in model.named_parameters():
             generator = torch.Generator(device=weight.device).manual_seed(zlib.crc32(name.encode()))
             if weight.is_floating_point():
-                weight.data.uniform_(*_range_of(name), generator=generator)
+                # fp8 cannot be drawn in place; with its scales, elements are of the same size as in 16 bits.
+                drawn, size = (weight.data, 1) if weight.itemsize > 1 else (weight.data.half(), 6000)
+                weight.data.copy_(drawn.uniform_(*_range_of(name), generator=generator).mul_(size))
             else:
                 weight.data.random_(-(2**31), 2**31 - 1, generator=generator)
             if not weight.is_cuda:
@@ -101,9 +102,8 @@ def _draw_weights_of_a_models_size() -> None:
 
 
 def _range_of(name: str) -> tuple[float, float]:
-    if "norm" in name:
-        return 0.8, 1.2
-    return (0.002, 0.006) if name.endswith("scales") else (-0.03, 0.03)
+    known = {"norm": (0.8, 1.2), "scales": (0.002, 0.006), "weight_scale": (1e-4, 2e-4)}
+    return next((drawn for part, drawn in known.items() if part in name), (-0.03, 0.03))
 
 
 def _draw_symmetric(name: str, module: Any) -> None:
