@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from tuner.core.json_names import each_once
 from tuner.errors import InvalidInput
 from tuner.packs.recipes.launches import FALLBACK, check_launches
 from tuner.packs.recipes.own_launches import check_own_sections
@@ -25,7 +26,7 @@ class Kernel:
     @cached_property
     def manifest(self) -> dict[str, Any]:
         """Its launch recipe."""
-        found: dict[str, Any] = json.loads(self.files["manifest.json"])
+        found: dict[str, Any] = json.loads(self.files["manifest.json"], object_pairs_hook=each_once)
         return found
 
     @cached_property
