@@ -19,7 +19,6 @@ from benchmarks.cpu.best import percentile, serving
 from benchmarks.cpu.pages import FLAGS, new_pages, watch
 
 DRAWN_BAR_S, ZOOM_BAR_MS = 2.0, 33.0
-_TRACE = "figure[data-of=measured] canvas.bars[data-drawn]"
 #: Seconds from the navigation until the trace is on the canvas.
 _DRAWN = """() => new Promise((resolve) => {
   const look = () => {

@@ -44,6 +44,15 @@ BAD_CHAINS = {
     "an input with an operand's name": BadChain(
         chain(A, {**B, "source": "a.weight"}), "pair.ops", "a.weight is already an operand of a", "rename"
     ),
+    "an input that is a letter away from an op that nothing reads": BadChain(
+        chain({**A, "name": "gate"}, {**B, "source": "gaet"}), "pair.ops.1.source", "no op reads gate", "did you mean"
+    ),
+    "such a residual": BadChain(
+        chain({**A, "name": "up"}, {**A, "name": "c", "source": "y", "residual": "upp"}),
+        "pair.ops.1.residual",
+        "is 'upp', which no op writes",
+        "did you mean up?",
+    ),
     "shapes that do not match": BadChain(
         chain(A, {**B, "k": 32}), "pair.ops.1.k", "reads a as [16, 32], but it is [16, 64]", "the producer's m and n"
     ),

@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from tuner.core.json_names import each_once
 from tuner.errors import InvalidInput
 from tuner.packs.recipes.launches import FALLBACK, check_launches
 from tuner.packs.recipes.own_launches import check_own_sections
-from tuner.packs.shapes import AnyShape, Shape, shape_of, sizes_of
+from tuner.packs.shapes import AnyShape, Shape, is_pair, shape_of, sizes_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +26,7 @@ class Kernel:
     @cached_property
     def manifest(self) -> dict[str, Any]:
         """Its launch recipe."""
-        found: dict[str, Any] = json.loads(self.files["manifest.json"])
+        found: dict[str, Any] = json.loads(self.files["manifest.json"], object_pairs_hook=each_once)
         return found
 
     @cached_property
@@ -39,9 +40,9 @@ class Kernel:
         return tuple(self.manifest[name] for name in ("launches", FALLBACK) if name in self.manifest)
 
     @property
-    def is_on_two_streams(self) -> bool:
-        """Whether some of its launches run on a second stream."""
-        return any(launch["stream"] for launch in self.manifest["launches"])
+    def has_allowed_streams(self) -> bool:
+        """Whether a pack may contain it: on one stream, or on two if it may run its workload so."""
+        return is_pair(self.manifest["workload"]) or not any(launch["stream"] for launch in self.manifest["launches"])
 
     @property
     def order_of_sums(self) -> str:
@@ -187,7 +188,7 @@ def _check_kernel(where: str, shape: AnyShape, rung: Rung, kernel: Kernel) -> No
         contexts = f" with contexts of {length} tokens" if length else ""
         problem = f"{where}: the kernel supports {legal['min']} to {legal['max']} rows{contexts}"
         raise InvalidInput("rungs", problem, "narrow the range")
-    if not isinstance(shape, Shape) and kernel.is_on_two_streams:
+    if not kernel.has_allowed_streams:
         problem = f"{where}: {name} runs on two streams"
         raise InvalidInput("kernel", problem, "use a kernel of another plan kind, e.g. two_launches_pdl")
     kernel.check_files(where)

@@ -9,6 +9,7 @@ import zipfile
 from dataclasses import dataclass
 from typing import Any
 
+from tuner.core.json_names import each_once
 from tuner.errors import InvalidInput
 from tuner.packs.contents import Entry, Kernel, Rung, check
 from tuner.packs.index import blob_path, split_index
@@ -63,7 +64,7 @@ def read_pack(data: bytes) -> Pack:
         sums = files.pop(SUMS)
         lines = (line.partition("  ") for line in sums.decode().splitlines())
         listed = {name: digest for digest, _, name in lines}
-        document = json.loads(files[FOR_PEOPLE])
+        document = json.loads(files[FOR_PEOPLE], object_pairs_hook=each_once)
     except (zipfile.BadZipFile, EOFError, RuntimeError, KeyError, ValueError, NotImplementedError) as error:
         raise _refused("is not an intact pack") from error
     signature = files.pop(SIGNATURE, b"")
@@ -119,7 +120,7 @@ def _kernels(document: dict[str, Any], files: dict[str, bytes]) -> dict[str, Ker
     for digest in document["kernels"]:
         folder = f"kernels/{digest}/"
         of_it = {name.removeprefix(folder): data for name, data in files.items() if name.startswith(folder)}
-        named = json.loads(of_it["manifest.json"])["files"].keys() | {"manifest.json"}
+        named = json.loads(of_it["manifest.json"], object_pairs_hook=each_once)["files"].keys() | {"manifest.json"}
         kernels[digest] = Kernel(files={name: data for name, data in of_it.items() if name in named})
     return kernels
 

@@ -226,6 +226,11 @@ def shape_kinds() -> dict[str, type[AnyShape]]:
     return {kind.section: kind for kind in kinds}
 
 
+def is_pair(workload: Mapping[str, Any]) -> bool:
+    """Whether a manifest's workload has a `Shape`: the only ones that a pack runs on two streams."""
+    return bool(workload.get("kind", "ffn") == "ffn")
+
+
 def shape_of(workload: Mapping[str, Any]) -> AnyShape:
     """The key of a pack's table for a manifest's workload.
 
@@ -237,10 +242,9 @@ def shape_of(workload: Mapping[str, Any]) -> AnyShape:
     if len(launched) > 1 or (launched and others):
         launched += others
         raise InvalidInput("workload", f"has {' and '.join(launched)}", f"pass one of them; or {_ELSE}")
-    kind = workload.get("kind", "ffn")
-    if kind == "independent":
+    if workload.get("kind") == "independent":
         raise InvalidInput("workload", "is two products, neither of which reads the other", _ELSE)
-    if kind == "ffn":
+    if is_pair(workload):
         return Shape.of_workload(workload)
     if (shape := next(filter(None, map(launched_shape_of, workload["ops"])), None)) is None:
         return ChainShape.of_workload(workload)

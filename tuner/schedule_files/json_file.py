@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from tuner.core.json_names import Twice, each_once
 from tuner.errors import InvalidInput
 
 
@@ -35,26 +34,3 @@ def read_json(path: Path, remedy: str) -> Any:
         raise InvalidInput(str(path), f"is not valid JSON {place}", remedy) from error
     except RecursionError as error:
         raise InvalidInput(str(path), "is nested too deeply", remedy) from error
-
-
-class Twice(ValueError):
-    """A name that an object has twice."""
-
-
-def repeated(pairs: Sequence[tuple[str, Any]]) -> str | None:
-    """The first name that an object has twice; None if there is none."""
-    if len(dict(pairs)) == len(pairs):
-        return None
-    counts = Counter(name for name, _ in pairs)
-    return next(name for name, count in counts.items() if count > 1)
-
-
-def each_once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    """An object, for `json.loads`.
-
-    Raises:
-        Twice: it has a name twice.
-    """
-    if (name := repeated(pairs)) is not None:
-        raise Twice(name)
-    return dict(pairs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import httpx
@@ -9,7 +10,9 @@ import pytest
 from click.testing import CliRunner
 
 from tests.service.api.test_access import Guarded, make_token, pair
-from tests.service.service.helpers import evaluator
+from tests.service.service.helpers import Latch, evaluator
+from tests.support.lanes import soak_unless
+from tests.support.postgres import postgresql
 from tests.support.serving import SMALL_PAIR, Server, body, listening, running_service, wait_until_final
 from tests.support.waiting import wait_until
 from tuner.client.cli import main
@@ -119,3 +122,41 @@ def test_a_server_keeps_as_many_jobs_as_its_environment_says(tmp_path: Path) -> 
     with Server(tmp_path / "data", "--gpu", "simulated:h200", TUNER_KEEP_JOBS="0", TUNER_KEEP_BEST="false") as server:
         wait_until(lambda: httpx.get(f"{server.url}/jobs/{job_id}").status_code == 404)
         assert httpx.get(f"{server.url}/readyz").status_code == 200
+
+
+@pytest.mark.parametrize("database", soak_unless(lambda _, one: one == "postgresql", ["sqlite", "postgresql"]))
+def test_a_deleted_batch_leaves_the_jobs_that_another_batch_or_a_single_request_needs(
+    tmp_path: Path, database: str
+) -> None:
+    with ExitStack() as stack:
+        server = stack.enter_context(postgresql()) if database == "postgresql" else None
+        store = Store.open(tmp_path / "data", server.migrated_database() if server else None)
+        latch = Latch()
+        service = stack.enter_context(closing(Service(store, LocalDispatcher([latch]))))
+        service.start()
+        http = stack.enter_context(httpx.Client(base_url=stack.enter_context(listening(service))))
+
+        def batch_of(*rows: int) -> str:
+            shape = {name: size for name, size in SMALL_PAIR.items() if name not in ("kind", "m")}
+            asked = {"shapes": [{**shape, "m": rows}], "budget": {"trials": 2}}
+            return str(http.post("/batches", json=asked).json()["id"])
+
+        def jobs_of(batch_id: str) -> dict[int, str]:
+            return {one["m"]: one["job"]["id"] for one in http.get(f"/batches/{batch_id}/jobs").json()["items"]}
+
+        first, second = batch_of(1, 4, 8), batch_of(4, 16)
+        alone = http.post("/jobs", json=body(pair={**SMALL_PAIR, "m": 8}, budget={"trials": 2})).json()["id"]
+        its, others = jobs_of(first), jobs_of(second)
+        assert (its[4], its[8]) == (others[4], alone)
+        refused = http.delete(f"/batches/{first}")
+        assert (refused.status_code, "3 open jobs; cancel it first" in refused.text) == (409, True)
+        latch.is_open.set()
+        for batch_id in (first, second):
+            wait_until(lambda batch_id=batch_id: service.batches.get(batch_id).state.is_final)  # type: ignore[misc]
+        gone = http.delete(f"/batches/{first}")
+        assert (gone.status_code, set(gone.json()["kept"])) == (200, {its[4], alone})
+        assert [http.get(f"/batches/{one}").status_code for one in (first, second)] == [404, 200]
+        assert [http.get(f"/jobs/{its[rows]}").status_code for rows in (1, 4, 8)] == [404, 200, 200]
+        assert http.delete(f"/batches/{first}").status_code == 404
+        assert http.delete(f"/batches/{second}").json() == {"id": second, "kept": []}
+        assert [http.get(f"/jobs/{one}").status_code for one in (*others.values(), alone)] == [404, 404, 200]

@@ -143,6 +143,16 @@ def test_a_document_of_another_form_is_refused_though_its_digests_are_right(docu
         read_pack(zipped({FOR_PEOPLE: document, SUMS: sums}, {}))
 
 
+def test_a_document_with_a_name_twice_is_refused_though_its_digests_are_right(data: bytes) -> None:
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        files = {name: archive.read(name) for name in archive.namelist()}
+    files[FOR_PEOPLE] = files[FOR_PEOPLE].replace(b"{", b'{"simulated": true, ', 1)
+    del files[SUMS]
+    sums = "".join(f"{hashlib.sha256(content).hexdigest()}  {name}\n" for name, content in files.items())
+    with pytest.raises(InvalidInput, match="is not an intact pack"):
+        read_pack(zipped(files | {SUMS: sums.encode()}, {}))
+
+
 def test_a_chain_is_named_by_its_ops_and_by_the_columns_that_a_product_reads() -> None:
     front = {"op": "wrap", "name": "front", "source": "x"}
     up = {"name": "up", "source": "front", "n": 256, "k": 512, "activation": "identity"}

@@ -56,6 +56,28 @@ def test_a_chain_becomes_a_job_and_comes_back_as_it_was_asked() -> None:
     assert pair_of(workload_of(asked.pair)) == asked.pair
 
 
+@pytest.mark.parametrize(
+    ("first", "source"),
+    [
+        ({"name": "gate"}, "gated_input"),
+        ({"name": "gate", "is_output": True}, "gaet"),
+        ({"name": "gate", "n": 96}, "gaet"),
+        ({"name": "conv1"}, "conv0"),
+        ({"name": "a"}, "b1"),
+        ({"name": "a"}, "c"),
+    ],
+    ids=["another word", "an output", "another shape", "another number", "a letter more", "one letter"],
+)
+def test_an_input_may_have_a_name_like_an_ops_where_no_slip_explains_it(first: dict[str, Any], source: str) -> None:
+    asked = TuneRequest.model_validate({"pair": chain({**A, **first}, {**B, "source": source})})
+    assert source in {read.tensor for op in asked.to_spec("simulated:h200").workload.ops for read in op.reads}
+
+
+def test_an_input_like_an_op_that_another_reads_is_accepted() -> None:
+    ops = ({**A, "name": "gate"}, {**B, "source": "gate"}, {**B, "name": "c", "source": "gaet"})
+    assert len(TuneRequest.model_validate({"pair": chain(*ops)}).to_spec("simulated:h200").workload.ops) == 3
+
+
 def test_a_preset_comes_back_as_its_chain() -> None:
     block = decoder_block("llama3-8b", m=16)
     assert pair_of(block) == Chain.from_workload(block)

@@ -86,7 +86,7 @@ def test_presets_of_a_decoder_layer_are_bodies_that_the_api_and_the_client_take(
         ({"what": "decoder layer", "model": "llama3-8b", "page_tokens": "few"}, "page_tokens"),
         ({"what": "decoder block", "model": "llama3-8b", "m": "1,16"}, "m"),
         ({"m": "none"}, "m"),
-        ({"m": ""}, "m"),
+        *(({"m": m}, "m") for m in ("", "1,,2", "1,16,", ",")),
         ({"m": ",".join(map(str, range(1, 50)))}, "m"),
         ({"d_in": "-4"}, "d_in"),
         ({"model": "gpt9"}, "model"),

@@ -19,6 +19,7 @@ from tuner.wire.responses.batches import (
     BatchesPage,
     BatchJobView,
     BatchPage,
+    BatchRemains,
     BatchView,
     LadderView,
 )
@@ -78,6 +79,11 @@ def batch_routes(service: Service) -> APIRouter:
     def resume_batch(batch_id: BatchId, caller: Asker) -> BatchView:
         """Resumes its open jobs."""
         return _view(service, service.batches.pause(batch_id, caller, False))
+
+    @router.delete("/batches/{batch_id}", response_model=BatchRemains)
+    def delete_batch(batch_id: BatchId, caller: Asker) -> BatchRemains:
+        """Deletes an ended batch, and its jobs that neither other requests nor other owners need."""
+        return BatchRemains(id=batch_id, kept=service.batches.delete(batch_id, caller))
 
     @router.get("/batches/{batch_id}/jobs")
     def list_batch_jobs(batch_id: BatchId, cursor: Cursor = None, limit: Limit = 50) -> PageView[BatchJobView]:

@@ -16,7 +16,7 @@ from tuner.client.connection.addresses import is_batch
 from tuner.client.connection.http import Client
 from tuner.client.delivery.output import plain_console, print_json, print_table, table_width
 from tuner.client.errors import ClientError, JobFailed, Refused, WeakerMatch
-from tuner.client.follow.batch import ENDED, best_of, follow, ladder_tables, status_lines
+from tuner.client.follow.batch import best_of, follow, ladder_tables, status_lines
 from tuner.client.follow.interrupted import what_goes_on
 from tuner.client.follow.many import follow_many, standing_table
 from tuner.client.follow.patience import patiently
@@ -25,7 +25,6 @@ from tuner.client.options.pair_options import pair_options, take_question
 from tuner.client.terminal import render
 from tuner.client.terminal.study import study_table
 from tuner.core.schedule.plan_kinds import PlanKind
-from tuner.core.units import counted
 
 
 @click.command("cmake-dir")
@@ -207,21 +206,12 @@ def _to_retry(client: Client, some_id: str) -> list[str]:
     return ids
 
 
-def _to_delete(client: Client, some_id: str) -> list[str]:
-    """A job, or all jobs of a batch that has ended; a batch without jobs no longer exists."""
-    if not is_batch(some_id):
-        return [some_id]
-    jobs = [one["job"] for one in client.batch_jobs(some_id)]
-    if still := sum(job["state"] not in ENDED for job in jobs):
-        is_over = client.batch(some_id)["state"] in ENDED  # cancelled, but others share a job
-        remedy = "delete it once they end, as others share them" if is_over else "cancel it first"
-        raise Refused(f"{some_id} has {counted(still, 'open job')}; {remedy}: nothing of it was deleted")
-    return [str(job["id"]) for job in jobs]
-
-
-def _delete(client: Client, job_id: str) -> str:
-    job = client.delete(job_id)
-    return f"{job_id} deleted" if job is None else f"{job_id} is kept for {', '.join(job['owners'])}"
+def _delete(client: Client, some_id: str) -> str:
+    if is_batch(some_id):
+        kept = client.delete_batch(some_id)
+        return "\n".join([f"{some_id} deleted", *(f"{one} is kept, as others need it" for one in kept)])
+    job = client.delete(some_id)
+    return f"{some_id} deleted" if job is None else f"{some_id} is kept for {', '.join(job['owners'])}"
 
 
 cancel = _each(
@@ -238,8 +228,7 @@ retry = _each(
 delete = _each(
     "delete",
     _delete,
-    "Deletes ended jobs and batches, with trials, results and kernels. Jobs that others share are kept for them.",
-    _to_delete,
+    "Deletes ended jobs and batches, with trials, results and kernels. Jobs that others need are kept for them.",
 )
 
 

@@ -16,7 +16,7 @@ from tuner.client.connection.addresses import is_batch
 from tuner.client.connection.config import DEFAULT_URL
 from tuner.client.connection.event_lines import parse_events
 from tuner.client.connection.network import checked_url, remedy_of, ways_to
-from tuner.client.connection.problems import error_of
+from tuner.client.connection.problems import error_of, not_finite
 from tuner.client.delivery.artifact import Artifact, check_is, open_artifact
 from tuner.client.delivery.signatures import check_signed
 from tuner.client.documents.batch_documents import Batch, BatchBest, BatchJob
@@ -76,9 +76,8 @@ class Client:
                 raise ValueError("it begins with neither http:// nor https://, or has no host")
         except ValueError as error:
             raise Unreachable(f"{url} is not an address: {error}; use one like {DEFAULT_URL}") from error
-        self._proxy, ways = None, Json(transport=transport)
-        if transport is None:
-            self._proxy, ways = ways_to(address, os.environ)
+        of_given = None, Json(transport=transport)
+        self._proxy, ways = ways_to(address, os.environ) if transport is None else of_given
         self._http = httpx.Client(
             base_url=address, timeout=_TIMEOUT, headers=headers, event_hooks=hooks, trust_env=False, **ways
         )
@@ -106,8 +105,7 @@ class Client:
 
     def change(self, some_id: str, verb: str) -> Json:
         """Applies `pause` or `resume` to a job or a batch, or `retry` to a job, which returns the new job."""
-        path = _batch_path(some_id) if is_batch(some_id) else _job_path(some_id)
-        return self._json("POST", f"{path}:{verb}")
+        return self._json("POST", f"{(_batch_path if is_batch(some_id) else _job_path)(some_id)}:{verb}")
 
     def delete(self, job_id: str) -> Job | None:
         """Deletes an ended job; None if it is gone. If others share its run, it stays, and is returned."""
@@ -115,8 +113,7 @@ class Client:
         return None if response.status_code == httpx.codes.NO_CONTENT else cast(Job, self._document(response))
 
     def submit_batch(self, body: Json, *, idempotency_key: str | None = None) -> Batch:
-        """Submits several jobs; `body` has the form of `POST /batches`. Returns the batch, which may have existed
-        already."""
+        """Submits several jobs, with the body of `POST /batches`; returns the batch, which may have existed already."""
         headers = {} if idempotency_key is None else {"Idempotency-Key": idempotency_key}
         return cast(Batch, self._json("POST", "/batches", json=body, headers=headers))
 
@@ -139,6 +136,10 @@ class Client:
     def cancel_batch(self, batch_id: str) -> Batch:
         """Cancels a batch, and its jobs without other owners."""
         return cast(Batch, self._json("POST", f"{_batch_path(batch_id)}:cancel"))
+
+    def delete_batch(self, batch_id: str) -> list[str]:
+        """Deletes an ended batch; returns the ids of its jobs that are kept, since others need them."""
+        return list(self._json("DELETE", _batch_path(batch_id))["kept"])
 
     def whoami(self) -> Json:
         """Who the token belongs to, and what it allows. `NoToken`: the service requires a token, and this one is
@@ -217,8 +218,7 @@ class Client:
         """Requests an inspection and waits for its result."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         path = f"{_job_path(job_id)}/trials/{number}/{kind}"
-        response = self._request("POST", path, json=body)
-        pause_s = _FIRST_POLL_S
+        response, pause_s = self._request("POST", path, json=body), _FIRST_POLL_S
         while response.status_code == httpx.codes.ACCEPTED:
             if deadline is not None and time.monotonic() >= deadline:
                 raise TimedOut(f"the {kind} of trial {number} of {job_id} are not ready; ask again")
@@ -363,7 +363,7 @@ class Client:
         except (httpx.TransportError, httpx.DecodingError, httpx.TooManyRedirects) as error:
             raise self._silent(error) from error
         except (TypeError, ValueError) as error:  # JSON body, or ASCII header
-            raise Refused(f"the request cannot be sent: {error}") from error
+            raise Refused(f"the request cannot be sent: {not_finite(options.get('json')) or error}") from error
         if not response.is_success:
             raise error_of(response, self.url)
         return response

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+from typing import Any
+
 import httpx
 
 from tuner.client.connection.addresses import command_at
@@ -19,3 +23,12 @@ def error_of(response: httpx.Response, url: str) -> ClientError:
     if response.status_code == httpx.codes.NOT_FOUND:
         return NoResult(detail)
     return Unreachable(detail) if response.is_server_error else Refused(detail)
+
+
+def not_finite(value: Any, path: str = "") -> str:
+    """The first number of a body that JSON cannot represent, e.g. ``pair.m: is nan``, with a remedy; empty if there is
+    none."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"{path}: is {value}; use a finite number"
+    named = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list | tuple) else ()
+    return next(filter(None, (not_finite(one, f"{path}.{name}".lstrip(".")) for name, one in named)), "")

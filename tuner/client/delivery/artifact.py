@@ -12,6 +12,7 @@ from typing import Any
 
 from tuner import __version__
 from tuner.client.errors import Incompatible, NoResult, Refused, Simulated
+from tuner.core.json_names import each_once
 from tuner.versions import DISTRIBUTION, MANIFEST_FORMAT
 
 MANIFEST = "manifest.json"
@@ -71,7 +72,7 @@ def open_artifact(content: bytes, digest: str) -> Artifact:
         raise Refused(f"the artifact is not the requested one: its sha256 is {found}, expected {digest}")
     try:
         files = _unpack(content)
-        manifest = json.loads(files[MANIFEST])
+        manifest = json.loads(files[MANIFEST], object_pairs_hook=each_once)
         _check_format(manifest.get("format", 1))
         listed = {name: (entry["sha256"], entry["size_bytes"]) for name, entry in manifest["files"].items()}
     except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:  # RuntimeError: encrypted, or too new

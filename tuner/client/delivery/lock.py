@@ -15,7 +15,7 @@ import click
 
 from tuner.client.delivery.files import alone_with, write_atomically
 from tuner.client.errors import Incompatible, NoResult, Refused
-from tuner.schedule_files.json_file import each_once
+from tuner.core.json_names import each_once
 
 #: It is increased when a field is removed or changes its meaning.
 LOCK_FORMAT = 1

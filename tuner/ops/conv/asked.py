@@ -6,13 +6,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import ClassVar, Self
+from typing import ClassVar
 
 from tuner.core.problem.activation import Activation
-from tuner.core.problem.asked import COUNT, AskedOp, AskedWorkload, Example, asked_field
+from tuner.core.problem.asked import COUNT, AskedWorkload, Example, asked_field
 from tuner.core.problem.dtype import Dtype
 from tuner.core.problem.workload import Workload, WorkloadKind
 from tuner.errors import InvalidInput
+from tuner.ops.conv.images import AskedImages, ImageOp
 from tuner.ops.conv.networks import NETWORKS, Run, layers_of
 from tuner.ops.conv.op import ConvOp
 
@@ -20,11 +21,10 @@ _DTYPE = "element type of every tensor: fp16 or bf16; sums are fp32"
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChainConv(AskedOp):
+class ChainConv(AskedImages):
     """Out[b, y, x, f] = act(bias[f] + R[b, y, x, f] + the convolution of images with filters), NHWC."""
 
-    #: Its images determine the number of its rows.
-    HAS_OWN_ROWS: ClassVar[bool] = True
+    OP: ClassVar[type[ImageOp]] = ConvOp
 
     name: str = asked_field("name of the op, and of the tensor that it writes")
     source: str = asked_field("the images: an earlier op, or any other name for an input", "x")
@@ -44,24 +44,6 @@ class ChainConv(AskedOp):
     is_output: bool = asked_field("whether the caller also reads the output if another op does", False)
     groups: int = asked_field("1: grouped and depthwise convolutions are not supported", 1)
     dilation: int = asked_field("1: dilated convolutions are not supported", 1)
-
-    def to_op(self, m: int, dtype: Dtype) -> ConvOp:
-        """The op; the number of rows of other ops does not matter.
-
-        Raises:
-            InvalidInput: a field is invalid; the message starts with the op's name.
-        """
-        given = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "residual"}
-        try:
-            return ConvOp(**given, residual_source=self.residual or "")
-        except InvalidInput as error:
-            raise InvalidInput(f"{self.name}.{error.field}", error.problem, error.remedy) from error
-
-    @classmethod
-    def of(cls, op: ConvOp) -> Self:
-        """Inverse of `to_op`."""
-        same = {one.name: getattr(op, one.name) for one in fields(cls) if one.name != "residual"}
-        return cls(**same, residual=op.residual_source or None)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from itertools import takewhile
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar, Self
 
+from tuner.core.problem.asked import AskedOp
 from tuner.core.problem.dtype import Dtype
 from tuner.core.problem.ops.codec import fields_of
 from tuner.core.problem.ops.op import Op
@@ -134,3 +135,33 @@ class ImageOp(TileOp):
 
 def _by(shape: Sequence[int]) -> str:
     return f"images x rows x columns x channels = {' x '.join(map(str, shape))}"
+
+
+class AskedImages(AskedOp):
+    """An op on images, with the fields of its class of ops."""
+
+    #: Its images determine the number of its rows.
+    HAS_OWN_ROWS: ClassVar[bool] = True
+    #: The class of the op.
+    OP: ClassVar[type[ImageOp]]
+
+    def to_op(self, m: int, dtype: Dtype) -> ImageOp:
+        """The op; the number of rows of other ops does not matter.
+
+        Raises:
+            InvalidInput: a field is invalid; the message starts with the op's name.
+        """
+        given = {one.name: getattr(self, one.name) for one in fields_of(self)}
+        if "residual" in given:
+            given["residual_source"] = given.pop("residual") or ""
+        try:
+            return self.OP(**given)
+        except InvalidInput as error:
+            raise InvalidInput(f"{self.name}.{error.field}", error.problem, error.remedy) from error
+
+    @classmethod
+    def of(cls, op: ImageOp) -> Self:
+        """Inverse of `to_op`."""
+        given = {one.name: getattr(op, one.name) for one in fields_of(cls) if one.name != "residual"}
+        added = getattr(op, "residual_source", "")
+        return cls(**given, **({"residual": added} if added else {}))

@@ -10,7 +10,6 @@ from dataclasses import asdict, replace
 from operator import attrgetter
 
 from tuner.core.problem.op_kinds import culprit
-from tuner.core.problem.workload import WorkloadKind
 from tuner.core.trial.ladders.ladder import (
     DEFAULT_SLACK,
     Ladder,
@@ -23,6 +22,7 @@ from tuner.core.trial.ladders.ladder import (
 from tuner.core.trial.records import Best, JobRecord, kernel_row
 from tuner.dispatch.sources import without_artifact
 from tuner.errors import Quarantined, WorkerError
+from tuner.packs.shapes import is_pair
 from tuner.service.concurrency.background import BackgroundWork
 from tuner.service.concurrency.waiting import JobFailed, Patience, Stopped
 from tuner.service.inspections import problem_of
@@ -114,13 +114,13 @@ def without_answer(workload: str, reason: str) -> Ladder:
 
 
 def measurement_of(job: JobRecord, best: Best) -> Measurement | None:
-    """The measurements of a job's finals; None if the library has no time. Only a feed-forward pair runs on two streams
-    from a pack, so for others the fastest of the other kernels counts.
+    """The measurements of a job's finals; None if the library has no time. If a pack may not run the workload on two
+    streams, the fastest of the other kernels counts.
     """
     workload = job.spec.workload
-    is_pair = workload.kind is WorkloadKind.FFN
-    rows = [row for row in best.finals if is_pair or not row.candidate.plan_kind.is_side_by_side]
-    is_left_out = best.winner.is_side_by_side and not is_pair
+    on_two = is_pair(workload.to_json())
+    rows = [row for row in best.finals if on_two or not row.candidate.plan_kind.is_side_by_side]
+    is_left_out = best.winner.is_side_by_side and not on_two
     library_us = next(
         (row.time_us for row in best.finals if not row.candidate.plan_kind.is_ours and row.time_us is not None), None
     )

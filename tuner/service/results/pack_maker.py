@@ -96,7 +96,7 @@ def _of_workload(store: Store, order: PackOrder, workload: Workload, kernel_vers
 def _behind_the_library(store: Store, workload: Workload, job: JobRecord, best: Best) -> Found:
     """Our best kernel even if the library won: a batch-invariant ladder may need it."""
     found = _as_found(store, workload, job, best)
-    if (kernel := _kernel(store, workload, best.artifact_digest)) is None:
+    if (kernel := _kernel(store, best.artifact_digest)) is None:
         return found
     schedule, kind = kernel.manifest["schedule_digest"], kernel.manifest["plan_kind"]
     row = next(
@@ -126,7 +126,7 @@ def _as_found(store: Store, workload: Workload, job: JobRecord, best: Best) -> F
     return Found(
         m=rows,
         max_length=max_length,
-        kernel=_kernel(store, workload, best.artifact_digest) if best.winner.is_ours else None,
+        kernel=_kernel(store, best.artifact_digest) if best.winner.is_ours else None,
         speedup=row.speedup if row else None,
         time_us=row.time_us if row else None,
         library_us=next(libraries_us, None),
@@ -137,12 +137,11 @@ def _as_found(store: Store, workload: Workload, job: JobRecord, best: Best) -> F
     )
 
 
-def _kernel(store: Store, workload: Workload, digest: str | None) -> Kernel | None:
+def _kernel(store: Store, digest: str | None) -> Kernel | None:
     """The files of an artifact from its zip; None if there is none, or if a pack's program cannot run it: on one
     stream."""
     if digest is None:
         return None
     with zipfile.ZipFile(io.BytesIO(store.artifacts.get(digest))) as archive:
         kernel = Kernel(files={name: archive.read(name) for name in archive.namelist()})
-    is_program = not isinstance(shape_of(workload.to_json()), Shape)
-    return None if is_program and kernel.is_on_two_streams else kernel
+    return kernel if kernel.has_allowed_streams else None

@@ -12,11 +12,13 @@ from tuner.core.trial.job import JobSpec, JobTerms
 from tuner.core.trial.ladders.batch import MAX_JOBS, BatchRecord, plan_batch
 from tuner.core.trial.ladders.ladder import Ladder
 from tuner.core.trial.records import Event, JobRecord, Page
+from tuner.core.units import counted
 from tuner.errors import Conflict, Forbidden, InvalidInput, NotFound
 from tuner.service.paging import check_limit
 from tuner.service.submission.submissions import Submissions, check_terms, key_of
 from tuner.store import Store
 from tuner.store.access import audit
+from tuner.store.admin import removal
 from tuner.store.engine.commits import Wake
 from tuner.store.jobs import batches, jobs
 from tuner.store.listings.batches import BatchFacts, facts
@@ -140,6 +142,27 @@ class Batches:
             batches.cancel(session, batch_id, now)
             audit.append(session, caller, "batch.cancel", batch_id, now)
             return batches.get(session, batch_id)
+
+    def delete(self, batch_id: str, caller: Caller) -> list[str]:
+        """Deletes an ended batch, and its jobs that no other request needs; returns the ids of the others.
+
+        Raises:
+            NotFound: no such batch.
+            Forbidden: it belongs to somebody else.
+            Conflict: the batch, or a job that others share, is open.
+        """
+        with self._store.write() as session:
+            batch = batches.get(session, batch_id)
+            _check_owner(batch, caller, "delete")
+            if batch.num_open:
+                is_over = batch.cancelled_at is not None
+                remedy = "delete it once they end, as others share them" if is_over else "cancel it first"
+                raise Conflict(f"{batch_id} has {counted(batch.num_open, 'open job')}; {remedy}: nothing was deleted")
+            its_jobs = [job for job, _ in batches.jobs_of(session, batch_id)]
+            kept = [job.id for job in its_jobs if self._submissions.withdraw(session, job, batch, caller)]
+            removal.remove_batch(session, batch_id)
+            audit.append(session, caller, "batch.delete", batch_id, self._clock())
+            return kept
 
     def pause(self, batch_id: str, caller: Caller, is_paused: bool) -> BatchRecord:
         """Pauses or resumes a batch's open jobs. Jobs that others share continue, unless `caller` is an admin.

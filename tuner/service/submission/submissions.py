@@ -191,17 +191,15 @@ class Submissions:
             return self._detach(session, job.id, caller.owner, caller, now)
         return self._end_for_all(session, job.id, caller, now)
 
-    def withdraw(self, session: Session, job: JobRecord, batch: BatchRecord, caller: Caller) -> None:
-        """In a writing session: detaches an open job from a batch, and ends it if nobody else needs it. `caller` may
-        end the batch."""
-        others = {owner for owner in asking.who_else(session, job.id, batch.id) if not owner or owner in job.owners} | {
-            owner for owner in job.owners if owner != batch.owner
-        }
-        now = self._clock()
+    def withdraw(self, session: Session, job: JobRecord, batch: BatchRecord, caller: Caller) -> bool:
+        """In a writing session: detaches a job from a batch; if nobody else needs it, ends it, or deletes it if it has
+        ended. Returns whether it is needed. `caller` may end and delete the batch."""
+        others, now = asking.who_else(session, job, batch), self._clock()
         if not others:
-            self._end_for_all(session, job.id, caller, now)
+            (self._remove if job.state.is_final else self._end_for_all)(session, job.id, caller, now)
         elif batch.owner in job.owners and batch.owner not in others:
             self._detach(session, job.id, batch.owner, caller, now)
+        return bool(others)
 
     def delete(self, job_id: str, caller: Caller) -> JobRecord | None:
         """Deletes an ended job with all its data, and returns None. If others share its run, the job is kept for them,
@@ -218,9 +216,12 @@ class Submissions:
             check_owner(caller, job, "delete")
             if caller.owner in job.owners and len(job.owners) > 1:
                 return self._detach(session, job_id, caller.owner, caller, now)
-            removal.mark(session, job_id, now, f"by {caller.owner}" if caller.owner else "by a client")
-            audit.append(session, caller, "job.delete", job_id, now)
+            self._remove(session, job_id, caller, now)
         return None
+
+    def _remove(self, session: Session, job_id: str, caller: Caller, now: float) -> None:
+        removal.mark(session, job_id, now, f"by {caller.owner}" if caller.owner else "by a client")
+        audit.append(session, caller, "job.delete", job_id, now)
 
     def _end_for_all(self, session: Session, job_id: str, caller: Caller, now: float) -> JobRecord:
         audit.append(session, caller, "job.cancel", job_id, now)

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from sqlalchemy import Engine, delete, select, text
+from sqlalchemy import ColumnElement, Engine, delete, select, text, update
 from sqlalchemy.orm import Session
 
 from tuner.core.trial.job import JobState
@@ -152,10 +152,20 @@ class Sweeper:
 
 def _delete_empty_batches(session: Session) -> None:
     """Deletes batches that have no jobs left, with their results."""
-    empty = list(session.scalars(select(BatchRow.seq).where(BatchRow.seq.not_in(select(BatchJobRow.batch_seq)))))
-    for model in (BatchKernelRow, BatchLadderRow):
-        session.execute(delete(model).where(model.batch_seq.in_(empty)))
-    session.execute(delete(BatchRow).where(BatchRow.seq.in_(empty)))
+    _delete_batches(session, BatchRow.seq.not_in(select(BatchJobRow.batch_seq)))
+
+
+def remove_batch(session: Session, batch_id: str) -> None:
+    """Deletes a batch with its results, and detaches its jobs."""
+    session.execute(update(JobRow).where(JobRow.batch_id == batch_id).values(batch_id=None))
+    _delete_batches(session, BatchRow.id == batch_id)
+
+
+def _delete_batches(session: Session, which: ColumnElement[bool]) -> None:
+    seqs = list(session.scalars(select(BatchRow.seq).where(which)))
+    for model in (BatchKernelRow, BatchLadderRow, BatchJobRow):
+        session.execute(delete(model).where(model.batch_seq.in_(seqs)))
+    session.execute(delete(BatchRow).where(BatchRow.seq.in_(seqs)))
 
 
 def release_pages(engine: Engine, goes_on: Callable[[], bool] = lambda: True) -> None:

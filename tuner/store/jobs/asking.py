@@ -6,6 +6,8 @@ from sqlalchemy import BindParameter, String, bindparam, delete, exists, select
 from sqlalchemy import insert as sql_insert
 from sqlalchemy.orm import Session
 
+from tuner.core.trial.ladders.batch import BatchRecord
+from tuner.core.trial.records import JobRecord
 from tuner.store.engine import gathering
 from tuner.store.jobs.jobs import row_of
 from tuner.store.tables.batch_models import BatchJobRow, BatchRow, SingleRequestRow
@@ -34,18 +36,19 @@ def drop_single(session: Session, job_id: str, owner: str) -> None:
     session.execute(delete(SingleRequestRow).where(of_job, SingleRequestRow.owner == owner))
 
 
-def who_else(session: Session, job_id: str, batch_id: str) -> set[str]:
-    """Who requested a job other than through the batch `batch_id`: individually, or in another batch that is still
-    open. Empty if the service had no tokens at the time of the request.
+def who_else(session: Session, job: JobRecord, batch: BatchRecord) -> set[str]:
+    """Who needs a job besides a batch: its other owners, and whoever requested it individually, or in another batch
+    that was not cancelled. An owner is empty if the service had no tokens at the time of the request.
 
     Raises:
         NotFound: no such job.
     """
-    seq = row_of(session, job_id).seq
+    seq = row_of(session, job.id).seq
     alone = select(SingleRequestRow.owner).where(SingleRequestRow.job_seq == seq)
     by_batches = (
         select(BatchRow.owner)
         .join(BatchJobRow, BatchJobRow.batch_seq == BatchRow.seq)
-        .where(BatchJobRow.job_seq == seq, BatchRow.id != batch_id, BatchRow.cancelled_at.is_(None))
+        .where(BatchJobRow.job_seq == seq, BatchRow.id != batch.id, BatchRow.cancelled_at.is_(None))
     )
-    return {*session.scalars(alone), *session.scalars(by_batches)}
+    asked = {*session.scalars(alone), *session.scalars(by_batches)}
+    return {owner for owner in asked if not owner or owner in job.owners} | {*job.owners} - {batch.owner}

@@ -15,6 +15,7 @@ from tuner.core.trial.ladders.batch import MAX_JOBS
 from tuner.errors import InvalidInput
 from tuner.wire.base.fields import Size
 from tuner.wire.requests.jobs import JobRequest
+from tuner.wire.requests.misspelt import check_inputs
 from tuner.wire.requests.pairs import Asked, FfnShape, workload_of
 from tuner.wire.requests.searches import MAX_TRIALS
 from tuner.wire.requests.sizes import check_size
@@ -116,6 +117,7 @@ def _checked(index: int, pair: Any, target_id: str) -> Workload:
     try:
         workload = workload_of(pair)
         check_size("pair", pair, workload, target_id)
+        check_inputs(workload)
         return workload
     except InvalidInput as error:
         field = f"pairs.{index}{error.field.removeprefix('pair')}"

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any, TypeAlias
 
-from tuner.schedule_files.json_file import repeated
+from tuner.core.json_names import repeated
 
 
 class _Repeating(dict[str, Any]):

@@ -23,6 +23,7 @@ from tuner.core.trial.job import (
 from tuner.errors import InvalidInput
 from tuner.wire.requests.given import MAX_SCHEDULES, GivenSchedule, candidates_of
 from tuner.wire.requests.jobs import JobRequest
+from tuner.wire.requests.misspelt import check_inputs
 from tuner.wire.requests.pairs import Asked, workload_of
 from tuner.wire.requests.sizes import check_size
 
@@ -111,6 +112,7 @@ class TuneRequest(JobRequest):
         target_id = self.target_id(default_target_id)
         workload = workload_of(self.pair)
         check_size("pair", self.pair, workload, target_id)
+        check_inputs(workload)
         tried = self._tried(workload, target_id)
         return replace(self.spec_of(workload, target_id), budget=self._budget(len(tried)), tried=tried)
 

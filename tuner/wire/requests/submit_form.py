@@ -199,7 +199,7 @@ class _Form(View):
 
     def _rows(self) -> int | list[int]:
         text = str(getattr(self, "m", ""))
-        rows = sorted({_whole("m", text.strip()) for text in text.split(",") if text.strip()})
+        rows = sorted({_whole("m", text.strip()) for text in text.split(",")})
         if not 1 <= len(rows) <= MAX_ROWS:
             raise InvalidInput("m", f"has {len(rows)} numbers of rows", f"use 1 to {MAX_ROWS}, e.g. 1, 16, 64")
         return rows if len(rows) > 1 else rows[0]

@@ -20,6 +20,13 @@ from tuner.wire.responses.job_view import JobView
 from tuner.wire.responses.responses import ArtifactLink, CandidateView, PageView
 
 
+class BatchRemains(View):
+    """What is left of a deleted batch."""
+
+    id: str
+    kept: list[str] = Field(description="ids of its jobs that are kept, since another request or owner needs them")
+
+
 class BatchView(View):
     """A batch and its state."""
 

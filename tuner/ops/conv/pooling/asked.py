@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import ClassVar, Self
+from dataclasses import dataclass
+from typing import ClassVar
 
-from tuner.core.problem.asked import COUNT, AskedOp, AskedWorkload, asked_field
-from tuner.core.problem.dtype import Dtype
-from tuner.errors import InvalidInput
+from tuner.core.problem.asked import COUNT, AskedWorkload, asked_field
+from tuner.ops.conv.images import AskedImages, ImageOp
 from tuner.ops.conv.pooling.op import Function, PoolingOp
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChainPooling(AskedOp):
+class ChainPooling(AskedImages):
     """Out[b, y, x, c] = the maximum or the average of a window of images, NHWC."""
 
-    #: Its images determine the number of its rows.
-    HAS_OWN_ROWS: ClassVar[bool] = True
+    OP: ClassVar[type[ImageOp]] = PoolingOp
 
     name: str = asked_field("name of the op, and of the tensor that it writes")
     source: str = asked_field("the images: an earlier op, or any other name for an input", "x")
@@ -29,22 +27,6 @@ class ChainPooling(AskedOp):
     stride: int = asked_field("distance of windows, in pixels, at most 32", 2)
     padding: int = asked_field("pixels around an image that do not count, up to half of a window; of max", 0)
     is_output: bool = asked_field("whether the caller also reads the output if another op does", False)
-
-    def to_op(self, m: int, dtype: Dtype) -> PoolingOp:
-        """The op; the number of rows of other ops does not matter.
-
-        Raises:
-            InvalidInput: a field is invalid; the message starts with the op's name.
-        """
-        try:
-            return PoolingOp(**{one.name: getattr(self, one.name) for one in fields(self)})
-        except InvalidInput as error:
-            raise InvalidInput(f"{self.name}.{error.field}", error.problem, error.remedy) from error
-
-    @classmethod
-    def of(cls, op: PoolingOp) -> Self:
-        """Inverse of `to_op`."""
-        return cls(**{one.name: getattr(op, one.name) for one in fields(cls)})
 
 
 OP = ChainPooling
