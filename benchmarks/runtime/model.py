@@ -123,8 +123,9 @@ def service(folder: Path, gpu: str) -> Iterator[str]:
             server.terminate()
 
 
-def tune(steps: Steps, url: str, model: Model, packs: Path, trials: int) -> list[Row]:
-    """Makes a model's pack; the row has the number of row counts at which a kernel gains enough to be kept."""
+def tune(steps: Steps, url: str, target_id: str, model: Model, packs: Path, trials: int) -> list[Row]:
+    """Makes a model's pack for a target; the row has the number of row counts at which a kernel gains enough to be
+    kept."""
     watch, path = Watch(), model.pack(packs)
     asked = (
         "--tp",
@@ -136,6 +137,8 @@ def tune(steps: Steps, url: str, model: Model, packs: Path, trials: int) -> list
         "--no-between",
         "--trials",
         str(trials),
+        "--target",
+        target_id,
         *(("--context", str(model.context)) if model.context else ()),
     )
     written = ("-o", str(path), "--lock", str(packs / "tuner.lock"))
@@ -194,7 +197,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if missing := [model for model in models if not model.pack(packs).exists()]:
             with service(Path(name), options.gpu) as url:
                 for model in missing:
-                    rows = taken(f"tune-model, {model.name}", partial(tune, steps, url, model, packs, options.trials))
+                    rows = taken(
+                        f"tune-model, {model.name}", partial(tune, steps, url, target_id, model, packs, options.trials)
+                    )
                     merge_report(out, rows, machine)
     if operator is not None:
         operator.wait()

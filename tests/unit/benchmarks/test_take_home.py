@@ -186,11 +186,11 @@ def test_a_model_with_a_context_has_its_attentions_tuned_and_an_example_of_its_o
     steps: Any = Steps()
     plain, _, attending = model.MODELS
     with pytest.raises(RuntimeError, match=r"tune-model .*llama_3_8b.json .*--m 1,16 .*--context 1024"):
-        model.tune(steps, "", attending, tmp_path, 8)
+        model.tune(steps, "", "h200", attending, tmp_path, 8)
     with pytest.raises(RuntimeError, match=r"llama_attention.py .*llama-3-8b-attention.tunerpack .*--batch 1,16"):
         model.decode(steps, attending, tmp_path)
     with pytest.raises(RuntimeError, match="--m 1,16,64") as caught:
-        model.tune(steps, "", plain, tmp_path, 8)
+        model.tune(steps, "", "h200", plain, tmp_path, 8)
     assert "--context" not in str(caught.value)
     with pytest.raises(RuntimeError, match=r"llama_decode.py .*--compiled 1"):
         model.decode(steps, plain, tmp_path)
