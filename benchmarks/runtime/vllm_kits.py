@@ -28,12 +28,12 @@ VLLM = "vllm==0.26.0"
 #: What vLLM imports, beyond an image with PyTorch, Triton and transformers.
 NEEDS = """
 annotated_types anthropic apache-tvm-ffi==0.1.11 astor blake3 cachetools cbor2 compressed_tensors==0.17.0 depyf==0.20.0
-dill distro docstring_parser fastapi==0.136.3 httptools httpx_sse ijson interegular jiter jmespath jsonschema
-jsonschema_specifications lark==1.2.2 llguidance lm_format_enforcer==0.11.3 loguru mcp mistral_common
-model_hosting_container_standards msgspec openai==2.54.0 openai_harmony opentelemetry_api
+dill distro docstring_parser fastapi==0.136.3 httptools httpx_sse humming_kernels==0.1.20 ijson interegular jiter
+jmespath jsonschema jsonschema_specifications lark==1.2.2 llguidance lm_format_enforcer==0.11.3 loguru mcp
+mistral_common model_hosting_container_standards msgspec openai==2.54.0 openai_harmony opentelemetry_api
 opentelemetry_semantic_conventions_ai outlines_core==0.2.14 partial_json_parser prometheus_fastapi_instrumentator
 pybase64 pycountry pydantic pydantic_core pydantic_extra_types pydantic_settings pyjwt python_dotenv python_json_logger
-python_multipart pyzmq referencing rpds_py setproctitle sniffio sse_starlette starlette==1.0.1 supervisor
+python_multipart pyzmq referencing rpds_py setproctitle sniffio sse_starlette starlette==1.0.1 supervisor tabulate
 typing_inspection uvicorn watchfiles websockets xgrammar==0.2.9
 """
 PLATFORMS = [f"manylinux_2_{minor}_x86_64" for minor in (39, 35, 34, 31, 28, 27, 26, 24, 17, 12, 5)]
