@@ -180,6 +180,12 @@ _TILES = (
 _UNSWAPPED_TILES = (Height(128, 8), Height(256, 8, 2))
 
 
+def has_equal_rings(tiling: Tiling) -> bool:
+    """Whether tiles are high and their rings equally deep: a step then tests one barrier instead of two, which
+    forecasts do not include (docs/findings/conv-many-images.md)."""
+    return tiling.tiles[0].m > FEW_ROWS and tiling.num_stages == tiling.input_stages
+
+
 def has_few_sums(workload: Workload) -> bool:
     """Whether a thread may hold few sums, so that tiles of the same height need more warps."""
     return any(op.IS_PRODUCT and (op.weights or max_sums_beside(op, 1, swap_ab=True)) for op in workload.tile_ops)

@@ -40,6 +40,7 @@ from tuner.core.space.heights import (
     covering,
     few_sums_tiles,
     filling_tiles,
+    has_equal_rings,
     has_few_sums,
     loading_together,
     sharing_heights,
@@ -179,7 +180,7 @@ class WgmmaTilings:
         gathers = any(op.GATHERS for op in self._workload.tile_ops)
         for tiling in (one for one in alone if gathers and one.tiles[0].m > FEW_ROWS):
             deep = (one for one in self._legal(self.twice_as_deep(tiling)) if one.num_stages >= ENOUGH_STAGES)
-            yield from sorted(deep, key=lambda one: -min(one.num_stages, one.input_stages))[:1]
+            yield from islice(deep, 1)
 
     def _widest(self, heights: list[Height]) -> Iterator[Tiling]:
         """For many rows, the widest whole tiles of each height: they read least and need the least power."""
@@ -274,8 +275,10 @@ class WgmmaTilings:
 
     def with_full_rings(self, tiling: Tiling) -> Iterator[Tiling]:
         """For a chain: the tiling with stages limited to each allowed depth, and with the deepest rings that then fit.
-        A slot of a ring is as large as the largest stage of all ops: with one deep stage it holds fewer weights."""
-        if self._workload.kind is not WorkloadKind.CHAIN:
+        A slot of a ring is as large as the largest stage of all ops: with one deep stage it holds fewer weights. Empty
+        if all stages are equally deep and so are the rings of high tiles: they already suit all ops."""
+        is_even = len({tile.k for tile in tiling.tiles}) == 1 and has_equal_rings(tiling)
+        if self._workload.kind is not WorkloadKind.CHAIN or is_even:
             return
         deepest = max(tile.k for tile in tiling.tiles)
         for depth in (depth for depth in stage_depths(self._workload.dtype) if depth <= deepest):
@@ -284,16 +287,18 @@ class WgmmaTilings:
                 yield from self._fitted(replace(tiling, tiles=tiles, num_stages=MAX_STAGES, input_stages=input_stages))
 
     def twice_as_deep(self, tiling: Tiling) -> Iterator[Tiling]:
-        """For a chain: stages of all ops twice as deep and windows of the same bytes; empty if one cannot be."""
+        """For a chain: stages of all ops twice as deep and windows of the same bytes; empty if one cannot be. Equal
+        rings of high tiles stay equal."""
         if self._workload.kind is not WorkloadKind.CHAIN:
             return
         depths, ops = stage_depths(self._workload.dtype), self._workload.tile_ops
         tiles = tuple(replace(tile, k=2 * tile.k) for tile in tiling.tiles)
         if all(tile.k in depths and 2 * tile.k <= op.k for op, tile in zip(ops, tiles, strict=True)):
             window, ahead = (-(-stages // 2) for stages in (tiling.window, tiling.ahead_window))
-            deep = replace(tiling, tiles=tiles, num_stages=MAX_STAGES, window=window, ahead_window=ahead)
-            for input_stages in FULL_INPUT_STAGES:
-                yield from self._fitted(replace(deep, input_stages=input_stages))
+            deep = replace(tiling, tiles=tiles, window=window, ahead_window=ahead)
+            equal = ((MAX_INPUT_STAGES, MAX_INPUT_STAGES),) if has_equal_rings(tiling) else ()
+            for stages, input_stages in equal or ((MAX_STAGES, inputs) for inputs in FULL_INPUT_STAGES):
+                yield from self._fitted(replace(deep, num_stages=stages, input_stages=input_stages))
 
     def widened(self, tiling: Tiling) -> Iterator[Tiling]:
         """For a chain: the tiling with the tiles of small ops as wide as a slot of the ring allows, in parts that
