@@ -1,11 +1,11 @@
 """One arm of a comparison inside vLLM on a CPU: prints the tokens of a tiny model as JSON.
 
 python tests/vllm/arm.py FAMILY LOAD_FORMAT [--eager] [--norms] [--layers] [--runs] [--reload] [--settings JSON]
-    [--config JSON]
+    [--config JSON] [--last-row ROWS]
 
 --norms also replaces the norms around MLPs, which then round less than vLLM's; --layers whole layers by PyTorch, and
 --runs their runs between two all-reduces; --reload loads the weights again at the end. --settings are those of
-vllm.LLM, --config those of the model.
+vllm.LLM, --config those of the model. --last-row compiles as on a GPU, for a pack whose last kernel has so many rows.
 
 Each arm is a separate process, since vLLM keeps one model per process; all arms share one compile cache. Importing vLLM
 takes 15 s of CPU time, an eager arm 2 s. So `arm.py --serve` imports it once, and forks a process for each arm that it
@@ -34,6 +34,8 @@ ENVIRONMENT = {
     "VLLM_CPU_KVCACHE_SPACE": "1",
     "OMP_NUM_THREADS": "1",
 }
+#: Passes that look for operators which the CPU build lacks.
+NO_FUSION = {"fuse_norm_quant": False, "fuse_act_quant": False}
 #: What all families have.
 SIZES = {
     "hidden_size": 128,
@@ -96,7 +98,10 @@ def main(arguments: Sequence[str]) -> None:
         parser.add_argument(flag, action="store_true")
     parser.add_argument("--settings", type=json.loads, default={})
     parser.add_argument("--config", type=json.loads, default={})
+    parser.add_argument("--last-row", type=int)
     asked = parser.parse_args(arguments)
+    if asked.last_row is not None:
+        os.environ["LAST_ROW"] = str(asked.last_row)
     if asked.layers or asked.runs:
         os.environ["PROGRAMS_OF_A_LAYER"] = "2" if asked.runs else "1"
     import torch
@@ -121,6 +126,7 @@ def main(arguments: Sequence[str]) -> None:
             seed=0,
             gpu_memory_utilization=0.2,  # a share of the memory of a machine that others use, too
             **inner,
+            **({} if asked.last_row is None else {"compilation_config": {"pass_config": NO_FUSION}}),
             **asked.settings,
         )
         prompts = [{"prompt_token_ids": [(7 * i + 13 * j) % 500 + 5 for j in range(5 + i)]} for i in range(3)]

@@ -6,6 +6,7 @@ weights, streams, lengths and caches are passed correctly, but tests no kernel.
 
 from __future__ import annotations
 
+import copy
 import os
 from typing import Any
 
@@ -130,6 +131,30 @@ def register() -> None:
         import tuner.vllm.loader
 
         vars(tuner.vllm.loader).update(programs_of=programs_of, install=install)
+    if "LAST_ROW" in os.environ:
+        import tuner.vllm.ranges
+
+        vars(tuner.vllm.ranges).update(last_row=lambda path: int(os.environ["LAST_ROW"]))
+        compile_as_on_a_gpu()
+
+
+def compile_as_on_a_gpu() -> None:
+    """Makes vLLM compile pieces for ranges of rows, which its CPU platform turns off."""
+    from vllm.compilation.passes.utility.fix_functionalization import FixFunctionalizationPass
+    from vllm.platforms.cpu import CpuPlatform
+
+    kept = ("mode", "backend", "inductor_compile_config", "ir_enable_torch_wrap")
+    plain = CpuPlatform.check_and_update_config
+
+    def check_and_update(config: Any) -> None:
+        compilation = config.compilation_config
+        before = {name: copy.copy(getattr(compilation, name)) for name in kept}
+        plain(config)
+        vars(compilation).update(before, compile_sizes=[])
+
+    CpuPlatform.check_and_update_config = staticmethod(check_and_update)
+    # It names operators that the CPU build lacks.
+    FixFunctionalizationPass.__call__ = lambda self, graph: None
 
 
 #: Weights of modules as loaded; on a CPU, vLLM keeps them in a different form, and drops these.

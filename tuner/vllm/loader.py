@@ -16,10 +16,11 @@ from tuner.errors import InvalidInput
 from .decode import install
 from .layers import Programs, fold_norms, programs_of
 from .log import log
-from .mlp import Found, found_in, replace_mlps
-from .norms.replaced import replace_norms
+from .mlp import Found, PackedMlp, found_in, replace_mlps
+from .norms.replaced import PackedNorm, replace_norms
 from .pack import VARIABLE, digest, pack_path
 from .quantised import mlps as quantised
+from .ranges import code_digest, split
 
 #: The value of `--load-format`.
 FORMAT = "tuner"
@@ -29,6 +30,8 @@ INNER_FORMAT = "load_format"
 LAYERS = "layers"
 #: Another key: if false, vLLM computes the norms around replaced MLPs.
 NORMS = "norms"
+#: Another key: if false, steps with more rows than the pack's last kernel call our operators, too.
+RANGES = "ranges"
 
 
 class PackedLoader(BaseModelLoader):  # type: ignore[misc]
@@ -38,7 +41,7 @@ class PackedLoader(BaseModelLoader):  # type: ignore[misc]
         super().__init__(load_config)
         extra = dict(load_config.model_loader_extra_config)
         inner_format = extra.pop(INNER_FORMAT, "auto")
-        self._has_layers, self._has_norms = _flag(extra, LAYERS, default=True), _flag(extra, NORMS, default=True)
+        self._has_layers, self._has_norms, self._has_ranges = (_flag(extra, key) for key in (LAYERS, NORMS, RANGES))
         if inner_format == FORMAT:
             name = f"model_loader_extra_config.{INNER_FORMAT}"
             raise InvalidInput(
@@ -89,6 +92,8 @@ class PackedLoader(BaseModelLoader):  # type: ignore[misc]
             return self.inner.load_model(vllm_config, model_config, prefix)
         # The compile cache must distinguish code that calls our operator from the model's original code.
         vllm_config.additional_config["tuner_pack"] = digest(path) + " and norms" * self._has_norms
+        if self._has_ranges:
+            vllm_config.additional_config["tuner_ranges"] = code_digest()
         self._vllm_config = vllm_config
         model = super().load_model(vllm_config, model_config, prefix)
         replace_mlps(model, self.mlps, path, laid=[one.name for one in self._quantised])
@@ -97,6 +102,8 @@ class PackedLoader(BaseModelLoader):  # type: ignore[misc]
             # Drafts may be made from sums between layers, which must then have the model's dtype.
             count = replace_norms(model, keeps_sums=vllm_config.speculative_config is None)
             log.info("tuner: %d norms overlap with the launches of an MLP", count)
+        if self._has_ranges and any(isinstance(one, PackedMlp | PackedNorm) for one in model.modules()):
+            split(getattr(vllm_config, "compilation_config", None), path)
         if self._programs:
             install(model, self._programs)
         return model
@@ -120,13 +127,13 @@ class PackedLoader(BaseModelLoader):  # type: ignore[misc]
         return ""
 
 
-def _flag(extra: dict[str, Any], key: str, *, default: bool) -> bool:
-    """Takes a setting out of the extra config.
+def _flag(extra: dict[str, Any], key: str) -> bool:
+    """Takes a setting out of the extra config, by default true.
 
     Raises:
         InvalidInput: it is neither true nor false.
     """
-    found = extra.pop(key, default)
+    found = extra.pop(key, True)
     if not isinstance(found, bool):
         raise InvalidInput(f"model_loader_extra_config.{key}", f"is {found!r}", "use true or false, or leave it out")
     return found

@@ -48,6 +48,8 @@ class FfnKernels:
 _MOST_ELEMENTS = 2**31
 #: How vLLM computes a gated activation for rows without a kernel, by the activation's name here; others, PyTorch does.
 _gated: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {}
+#: Activations that vLLM's own kernel computes in its graphs, too, since `custom_ops` name them.
+by_kernel: set[str] = set()
 #: The prepared kernels by `key_of` their weights; the first that supports the number of rows is used.
 _bound: dict[tuple[Any, ...], list[Kernels]] = {}
 #: How often an MLP ran, or was captured, by what computed it: a "kernel" of the pack, the "library" if the pack uses it
@@ -70,10 +72,9 @@ def use_activation(activation: str, layer: Any) -> None:
     """Makes the operator compute rows without a kernel as this layer of vLLM does in its graphs: compiled, or by vLLM's
     kernel if the server's `custom_ops` name it. A layer without that choice is called."""
     choose = getattr(layer, "dispatch_forward", None)
-    if choose is None:
-        _gated[activation] = layer
-        return
-    alone, outside = choose(compile_native=False), choose(compile_native=True)
+    alone, outside = (layer, layer) if choose is None else (choose(compile_native=one) for one in (False, True))
+    if alone == outside:
+        by_kernel.add(activation)
     _gated[activation] = outside if alone == outside else compiled_for_any_rows(alone)
 
 
