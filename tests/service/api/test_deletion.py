@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from contextlib import ExitStack, closing
 from pathlib import Path
+from threading import Event
+from typing import Any
 
 import httpx
 import pytest
@@ -19,6 +21,7 @@ from tuner.client.cli import main
 from tuner.core.access.caller import Role
 from tuner.dispatch import LocalDispatcher
 from tuner.service import Service, retention
+from tuner.service.ladders.maker import LadderMaker
 from tuner.settings import Retention
 from tuner.store import Store
 
@@ -160,3 +163,50 @@ def test_a_deleted_batch_leaves_the_jobs_that_another_batch_or_a_single_request_
         assert http.delete(f"/batches/{first}").status_code == 404
         assert http.delete(f"/batches/{second}").json() == {"id": second, "kept": []}
         assert [http.get(f"/jobs/{one}").status_code for one in (*others.values(), alone)] == [404, 404, 200]
+
+
+def test_a_batch_is_deleted_while_its_ladders_are_made_only_if_it_was_cancelled_and_later_jobs_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began, may_end, plain = Event(), Event(), LadderMaker._ladder
+
+    def late(*given: Any) -> Any:
+        began.set()
+        assert may_end.wait(60)
+        return plain(*given)
+
+    monkeypatch.setattr(LadderMaker, "_ladder", late)
+    with running_service(tmp_path / "data") as service, listening(service) as url, httpx.Client(base_url=url) as http:
+        shape = {name: size for name, size in SMALL_PAIR.items() if name not in ("kind", "m")}
+        asked = {"shapes": [{**shape, "m": [1, 4]}], "budget": {"trials": 2}}
+        batch_id = http.post("/batches", json=asked).json()["id"]
+        assert began.wait(60)
+        refused = http.delete(f"/batches/{batch_id}")
+        assert (refused.status_code, "ladders without a result yet; cancel it first" in refused.text) == (409, True)
+        assert http.post(f"/batches/{batch_id}:cancel").status_code == 200
+        assert http.delete(f"/batches/{batch_id}").status_code == 200
+        may_end.set()
+        later = http.post("/jobs", json=body(pair={**SMALL_PAIR, "m": 16}, budget={"trials": 2})).json()["id"]
+        wait_until_final(service, later)
+        assert http.get("/readyz").status_code == 200
+
+
+def test_a_deleted_batch_leaves_an_ended_job_that_another_owners_batch_reuses(tmp_path: Path) -> None:
+    with running_service(tmp_path / "data") as service, listening(service) as url:
+        people = {"alice": ("alice", Role.SUBMIT), "bob": ("bob", Role.SUBMIT)}
+        secrets = {name: make_token(service, *who)[1] for name, who in people.items()}
+        guarded = Guarded(url=url, service=service, secrets=secrets)
+        shape = {name: size for name, size in SMALL_PAIR.items() if name not in ("kind", "m")}
+        asked = {"shapes": [{**shape, "m": [1]}], "budget": {"trials": 2}}
+
+        def ended(who: str, **more: Any) -> str:
+            batch_id = str(guarded.ask(who, "POST", "/batches", json=asked | more).json()["id"])
+            wait_until(lambda: service.batches.get(batch_id).state.is_final)
+            return batch_id
+
+        hers, his = ended("alice"), ended("bob", reuse=True)
+        (item,) = guarded.ask("bob", "GET", f"/batches/{his}/jobs").json()["items"]
+        gone = guarded.ask("alice", "DELETE", f"/batches/{hers}")
+        assert (gone.status_code, gone.json()["kept"]) == (200, [item["job"]["id"]])
+        (left,) = guarded.ask("bob", "GET", f"/batches/{his}/jobs").json()["items"]
+        assert left["job"]["id"] == item["job"]["id"]

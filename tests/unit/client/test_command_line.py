@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -165,10 +166,13 @@ def test_a_number_that_json_does_not_have_is_refused(option: str, number: str) -
 
 def test_a_body_that_json_cannot_hold_is_an_error_of_the_clients_own() -> None:
     ops = [{"k": 1}, {"soft_cap": float("inf")}]
+    itself: dict[str, Any] = {}
+    itself["pair"] = itself
     for body, words in (
         ({"pair": {"m": float("nan")}}, "pair.m: is nan; use a finite number"),
         ({"pair": {"m": 1.5, "ops": ops}}, "pair.ops.1.soft_cap: is inf; use a finite"),
         ({"x": object()}, "not JSON serializable"),
+        (itself, "Circular reference"),
     ):
         with pytest.raises(Refused, match=f"the request cannot be sent: .*{words}"):
             Client("http://127.0.0.1:9").submit(body)

@@ -363,7 +363,8 @@ class Client:
         except (httpx.TransportError, httpx.DecodingError, httpx.TooManyRedirects) as error:
             raise self._silent(error) from error
         except (TypeError, ValueError) as error:  # JSON body, or ASCII header
-            raise Refused(f"the request cannot be sent: {not_finite(options.get('json')) or error}") from error
+            number = "" if "Circular" in str(error) else not_finite(options.get("json"))
+            raise Refused(f"the request cannot be sent: {number or error}") from error
         if not response.is_success:
             raise error_of(response, self.url)
         return response

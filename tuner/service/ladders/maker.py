@@ -21,7 +21,7 @@ from tuner.core.trial.ladders.ladder import (
 )
 from tuner.core.trial.records import Best, JobRecord, kernel_row
 from tuner.dispatch.sources import without_artifact
-from tuner.errors import Quarantined, WorkerError
+from tuner.errors import NotFound, Quarantined, WorkerError
 from tuner.packs.shapes import is_pair
 from tuner.service.concurrency.background import BackgroundWork
 from tuner.service.concurrency.waiting import JobFailed, Patience, Stopped
@@ -55,7 +55,10 @@ class LadderMaker(BackgroundWork):
 
         with self._claims.ladders.take(choose) as key:
             if key is not None:
-                self._answer(*key)
+                try:
+                    self._answer(*key)
+                except NotFound as error:  # the batch was deleted meanwhile
+                    _log.info("ladder %d of %s has no batch any more: %s", key[1], key[0], error)
             return key is not None
 
     def _answer(self, batch_id: str, number: int) -> None:

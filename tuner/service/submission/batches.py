@@ -158,6 +158,8 @@ class Batches:
                 is_over = batch.cancelled_at is not None
                 remedy = "delete it once they end, as others share them" if is_over else "cancel it first"
                 raise Conflict(f"{batch_id} has {counted(batch.num_open, 'open job')}; {remedy}: nothing was deleted")
+            if not batch.state.is_final:
+                raise Conflict(f"{batch_id} has ladders without a result yet; cancel it first: nothing was deleted")
             its_jobs = [job for job, _ in batches.jobs_of(session, batch_id)]
             kept = [job.id for job in its_jobs if self._submissions.withdraw(session, job, batch, caller)]
             removal.remove_batch(session, batch_id)

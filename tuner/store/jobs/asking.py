@@ -51,4 +51,6 @@ def who_else(session: Session, job: JobRecord, batch: BatchRecord) -> set[str]:
         .where(BatchJobRow.job_seq == seq, BatchRow.id != batch.id, BatchRow.cancelled_at.is_(None))
     )
     asked = {*session.scalars(alone), *session.scalars(by_batches)}
-    return {owner for owner in asked if not owner or owner in job.owners} | {*job.owners} - {batch.owner}
+    # Of an open job, an owner may have let go. One that has ended may be reused by an owner who never had it.
+    needing = asked if job.state.is_final else {owner for owner in asked if not owner or owner in job.owners}
+    return needing | {*job.owners} - {batch.owner}
