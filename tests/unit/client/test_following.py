@@ -180,34 +180,15 @@ def test_of_a_batch_each_job_is_retried_though_one_is_refused_and_no_new_id_is_l
     assert isinstance(result.exception, Refused)
 
 
-@pytest.mark.parametrize(
-    ("last", "state", "remedy"),
-    [
-        ("cancelled", "cancelled", ""),
-        ("searching", "searching", "cancel it first"),
-        ("searching", "cancelled", "delete it once they end, as others share them"),
-    ],
-)
-def test_a_batch_is_deleted_as_a_whole_and_only_once_all_of_its_jobs_have_ended(
-    last: str, state: str, remedy: str
-) -> None:
-    deleted = list[str]()
-
+def test_a_batch_is_deleted_as_a_whole_and_each_kept_job_is_named() -> None:
     class Batch:
-        def batch(self, batch_id: str) -> dict[str, Any]:
-            return {"state": state}
+        def delete_batch(self, batch_id: str) -> list[str]:
+            assert batch_id == "batch-1"
+            return ["job-2"]
 
-        def batch_jobs(self, batch_id: str) -> list[dict[str, Any]]:
-            return [{"job": job(job_id, state)} for job_id, state in (("job-1", "succeeded"), ("job-2", last))]
+        def delete(self, job_id: str) -> dict[str, Any]:
+            assert job_id == "job-3"
+            return {"owners": ["bo"]}
 
-        def delete(self, job_id: str) -> dict[str, Any] | None:
-            deleted.append(job_id)
-            return {"owners": ["bo"]} if job_id == "job-2" else None
-
-    result = CliRunner().invoke(delete, ["batch-1"], obj=Batch())
-    if last == "cancelled":
-        assert result.stdout == "job-1 deleted\njob-2 is kept for bo\n"
-    else:
-        assert isinstance(result.exception, Refused)
-        assert str(result.exception) == f"batch-1 has 1 open job; {remedy}: nothing of it was deleted"
-    assert deleted == (["job-1", "job-2"] if last == "cancelled" else [])
+    result = CliRunner().invoke(delete, ["batch-1", "job-3"], obj=Batch())
+    assert result.stdout == "batch-1 deleted\njob-2 is kept, as others need it\njob-3 is kept for bo\n"

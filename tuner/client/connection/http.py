@@ -16,7 +16,7 @@ from tuner.client.connection.addresses import is_batch
 from tuner.client.connection.config import DEFAULT_URL
 from tuner.client.connection.event_lines import parse_events
 from tuner.client.connection.network import checked_url, remedy_of, ways_to
-from tuner.client.connection.problems import error_of, not_finite
+from tuner.client.connection.problems import error_of, unsendable
 from tuner.client.delivery.artifact import Artifact, check_is, open_artifact
 from tuner.client.delivery.signatures import check_signed
 from tuner.client.documents.batch_documents import Batch, BatchBest, BatchJob
@@ -363,8 +363,7 @@ class Client:
         except (httpx.TransportError, httpx.DecodingError, httpx.TooManyRedirects) as error:
             raise self._silent(error) from error
         except (TypeError, ValueError) as error:  # JSON body, or ASCII header
-            number = "" if "Circular" in str(error) else not_finite(options.get("json"))
-            raise Refused(f"the request cannot be sent: {number or error}") from error
+            raise Refused(f"the request cannot be sent: {unsendable(options.get('json'), error)}") from error
         if not response.is_success:
             raise error_of(response, self.url)
         return response

@@ -25,10 +25,15 @@ def error_of(response: httpx.Response, url: str) -> ClientError:
     return Unreachable(detail) if response.is_server_error else Refused(detail)
 
 
-def not_finite(value: Any, path: str = "") -> str:
+def unsendable(body: Any, error: Exception) -> str:
+    """Why a body is no JSON: a number by its path, or the error of the encoder."""
+    return ("" if "Circular" in str(error) else _not_finite(body)) or str(error)
+
+
+def _not_finite(value: Any, path: str = "") -> str:
     """The first number of a body that JSON cannot represent, e.g. ``pair.m: is nan``, with a remedy; empty if there is
     none."""
     if isinstance(value, float) and not math.isfinite(value):
         return f"{path}: is {value}; use a finite number"
     named = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list | tuple) else ()
-    return next(filter(None, (not_finite(one, f"{path}.{name}".lstrip(".")) for name, one in named)), "")
+    return next(filter(None, (_not_finite(one, f"{path}.{name}".lstrip(".")) for name, one in named)), "")
